@@ -1,0 +1,217 @@
+"""Posteriors over the attention matrix, with the value matrix integrated out: the first narrow waist.
+
+Everything that samples, trains or judges knows only the `Posterior` contract, so a user's own posterior goes through
+the same engine.
+"""
+
+import math
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from bayes_attn.attention import attention_kind
+from bayes_attn.errors import InvalidInput, require, require_positive
+from bayes_attn.order_parameters import OrderParameters, measure
+from bayes_attn.priors import IidLogits, Prior
+from bayes_attn.tasks import CopyTask, count_tensor
+
+
+@runtime_checkable
+class Posterior(Protocol):
+    """The contract. `params` is any pytree of arrays; densities are in nats and for one point (the caller maps)."""
+
+    @property
+    def size(self) -> int:
+        """The extensive factor of a field: a field h adds size * h * (first order parameter) to the log-density."""
+        ...
+
+    def sample_prior(self, key: PRNGKeyArray) -> PyTree:
+        """An exact prior draw."""
+        ...
+
+    def log_prior(self, params: PyTree) -> Float[Array, ""]: ...
+
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """At a data amount `load`, any real number of at least 0; exactly 0 data must give a constant."""
+        ...
+
+    def order_parameters(self, params: PyTree) -> NamedTuple:
+        """Named scalars; a field couples to the first one."""
+        ...
+
+
+class CopyPosterior(eqx.Module):
+    """What the posteriors of the copy task share: the model, the order parameters, and load <-> data.
+
+    Parameters
+    ----------
+    task: the copy task.
+    attention: "softmax" or "linear".
+    prior: over the logits.
+    value_scale: sigma_w; the value matrix has entries N(0, sigma_w^2 / V).
+    noise: kappa, the variance of the Gaussian likelihood per output entry.
+    """
+
+    task: CopyTask = eqx.field(static=True)
+    attention: str = eqx.field(static=True)
+    prior: Prior
+    value_scale: float = eqx.field(static=True)
+    noise: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: CopyTask,
+        attention: str = "softmax",
+        logit_scale: float = 1.0,
+        value_scale: float = 1.0,
+        noise: float = 1.0,
+    ) -> None:
+        owner = type(self).__name__
+        require(isinstance(task, CopyTask), owner, "task", "must be a CopyTask", task)
+        kind = attention_kind(attention)
+        require_positive(owner, "logit_scale", logit_scale)
+        require_positive(owner, "value_scale", value_scale)
+        require_positive(owner, "noise", noise)
+        self.task = task
+        self.attention = attention
+        self.prior = IidLogits(task.length, math.sqrt(kind.logit_variance(float(logit_scale), task.length)))
+        self.value_scale = float(value_scale)
+        self.noise = float(noise)
+
+    @property
+    def size(self) -> int:
+        """Queries with a target: L for the ring."""
+        return self.task.num_targets
+
+    def load(self, num_sequences: float) -> float:
+        """Dimensionless load alpha of a data amount P (theory, section 1)."""
+        return num_sequences * self.size * self.value_scale**2 / (self.noise * self.task.vocab**2)
+
+    def num_sequences(self, load: float) -> float:
+        """Data amount P, in sequences, of a load alpha."""
+        return load * self.noise * self.task.vocab**2 / (self.size * self.value_scale**2)
+
+    def weights(self, params: PyTree) -> Float[Array, "query key"]:
+        """The attention matrix A."""
+        kind = attention_kind(self.attention)
+        return kind.weights(self.prior.logits(params), jnp.asarray(self.task.visible))
+
+    def sample_prior(self, key: PRNGKeyArray) -> PyTree:
+        """An exact prior draw (the cold start)."""
+        return self.prior.sample(key)
+
+    def log_prior(self, params: PyTree) -> Float[Array, ""]:
+        return self.prior.log_density(params)
+
+    def order_parameters(self, params: PyTree) -> OrderParameters:
+        return measure(self.weights(params), jnp.asarray(self.task.queries), jnp.asarray(self.task.sources))
+
+    def sample_copy(self, key: PRNGKeyArray) -> Float[Array, "query key"]:
+        """A prior draw with the copy pattern planted on it (the hot start)."""
+        copy_logit = attention_kind(self.attention).copy_logit(self.task.length)
+        return self.prior.sample(key).at[self.task.queries, self.task.sources].set(copy_logit)
+
+
+class Population(CopyPosterior):
+    """The posterior under data-averaged statistics; a function of the four order parameters (theory, section 3).
+
+    Tokens are i.i.d. and uniform. The log-likelihood is -U, which is 0 at load 0.
+    """
+
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """-U(m, q, m_u, q_u) at load alpha, in nats."""
+        order = self.order_parameters(params)
+        vocab, ratio = self.task.vocab, jnp.square(load) / self.value_scale**2
+
+        def direction(overlap: Array, power: Array) -> Array:
+            growth = 1 + load * power
+            return jnp.log(growth) - ratio * jnp.square(overlap) / growth
+
+        bulk = direction(order.copy_mass, order.participation)
+        uniform = direction(order.uniform_overlap, order.row_power)
+        return -0.5 * vocab * ((vocab - 1) * bulk + uniform)
+
+
+class DataSet(CopyPosterior):
+    """The posterior given token sequences, through their count tensor (theory, section 2).
+
+    Parameters
+    ----------
+    tokens: integers of shape (P, L), each from 0 to V - 1.
+    prefixes: increasing data amounts at which T is stored, the last at most P. Between them (and between 0 and the
+        first) T is interpolated linearly, which makes the load a continuous control. Default: at most 16 of them,
+        equally spaced up to P.
+    others: as `CopyPosterior`.
+    """
+
+    prefixes: Float[Array, " knot"]
+    counts: Float[Array, "knot position vocab position vocab"]
+
+    def __init__(
+        self,
+        tokens: np.ndarray | Array,
+        task: CopyTask,
+        attention: str = "softmax",
+        logit_scale: float = 1.0,
+        value_scale: float = 1.0,
+        noise: float = 1.0,
+        prefixes: list[int] | np.ndarray | None = None,
+    ) -> None:
+        super().__init__(task, attention, logit_scale, value_scale, noise)
+        tokens = task.check_tokens(np.asarray(tokens), owner="DataSet")
+        available = len(tokens)
+        if prefixes is None:
+            prefixes = np.unique(np.round(np.linspace(0, available, min(available, 16) + 1)[1:]).astype(int))
+        prefixes = np.asarray(prefixes)
+        increasing = prefixes.ndim == 1 and prefixes.size > 0 and bool(np.all(np.diff(prefixes, prepend=0) > 0))
+        if not increasing or not np.issubdtype(prefixes.dtype, np.integer) or prefixes[-1] > available:
+            rule = f"must be increasing positive integers up to the {available} sequences at hand"
+            raise InvalidInput(f"DataSet: `prefixes` {rule}, got {prefixes.tolist()}.")
+        knots = np.concatenate([[0], prefixes])
+        self.prefixes = jnp.asarray(knots, dtype=float)
+        self.counts = jnp.asarray(count_tensor(tokens, task.vocab, knots))
+
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """log p(targets | A) of the first P(load) sequences, with the value matrix integrated out, in nats.
+
+        Loads beyond the last stored prefix are refused by `check_load` on the host; inside a trace they would be
+        cut there.
+        """
+        num_sequences = jnp.clip(self.num_sequences(load), 0, self.prefixes[-1])
+        knot = jnp.clip(jnp.searchsorted(self.prefixes, num_sequences, side="right"), 1, len(self.prefixes) - 1)
+        low, high = self.prefixes[knot - 1], self.prefixes[knot]
+        fraction = (num_sequences - low) / (high - low)
+        counts = (1 - fraction) * self.counts[knot - 1] + fraction * self.counts[knot]
+        return self._log_evidence(self.weights(params), counts, num_sequences)
+
+    def check_load(self, load: float) -> None:
+        """Refuse a load that asks for more sequences than there are."""
+        available = float(self.prefixes[-1])
+        rule = f"must ask for at most the {available:g} sequences at hand (load {self.load(available):.4g})"
+        require(0 <= self.num_sequences(load) <= available * (1 + 1e-12), "DataSet", "load", rule, load)
+
+    def _log_evidence(
+        self,
+        weights: Float[Array, "query key"],
+        counts: Float[Array, "position vocab position vocab"],
+        num_sequences: Float[Array, ""],
+    ) -> Float[Array, ""]:
+        """Woodbury form: V x V algebra only."""
+        task, vocab = self.task, self.task.vocab
+        rows = weights[task.queries]
+        # Row k of `transfer` collects the query whose source is k; a key that is nobody's source stays 0.
+        transfer = jnp.zeros_like(weights).at[task.sources].set(rows)
+        pair = rows.T @ rows
+        gram = jnp.einsum("jk,jvkw->vw", pair, counts)
+        cross = jnp.einsum("kj,jvkw->vw", transfer, counts)
+        ridge = self.noise * vocab / self.value_scale**2
+        factor = jnp.linalg.cholesky(ridge * jnp.eye(vocab, dtype=gram.dtype) + gram)
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - vocab * math.log(ridge)
+        explained = jnp.sum(jnp.square(jax.scipy.linalg.solve_triangular(factor, cross, lower=True)))
+        targets = num_sequences * self.size
+        normalisation = targets * vocab * math.log(2 * math.pi * self.noise)
+        return -0.5 * (vocab * log_det + normalisation + (targets - explained) / self.noise)

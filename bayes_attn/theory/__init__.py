@@ -1,0 +1,23 @@
+"""The analytic side: where the transition lies, the curve of order parameters, and the density of the copy mass.
+
+It reads a posterior's fields, never its densities, and shares no code with `bayes_attn.sampling`.
+"""
+
+from bayes_attn.posterior import CopyPosterior
+from bayes_attn.theory import linear, softmax
+from bayes_attn.theory.action import Action, Density
+from bayes_attn.theory.transition import Transition, transition
+
+__all__ = ["Action", "Density", "Transition", "density", "linear", "softmax", "transition"]
+
+
+def density(posterior: CopyPosterior, load: float) -> Density:
+    """p(m) at a load: exact for linear attention (signed m), saddle point with fluctuations for softmax.
+
+    Raises
+    ------
+    InvalidInput: there is no theory for this attention kind, prior or task.
+    """
+    if posterior.attention == "linear":
+        return linear.order_parameter_law(posterior, load).density
+    return softmax.density(posterior, load)

@@ -1,0 +1,96 @@
+"""The action U: minus the population log-likelihood as a function of the order parameters (theory, section 3).
+
+Written apart from `bayes_attn.posterior` on purpose: the two meet only in tests, which is what makes the agreement of
+theory and sampling evidence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bayes_attn.errors import InvalidInput
+from bayes_attn.posterior import CopyPosterior
+from bayes_attn.priors import IidLogits
+
+
+@dataclass(frozen=True)
+class Action:
+    """U for i.i.d. uniform tokens, in nats (units of kT).
+
+    Parameters
+    ----------
+    length: rows L of the attention matrix.
+    vocab: V.
+    value_scale: sigma_w.
+    """
+
+    length: int
+    vocab: int
+    value_scale: float
+
+    def _direction(self, load: Array, overlap: Array, power: Array) -> Array:
+        growth = 1 + load * power
+        return 0.5 * self.vocab * (jnp.log(growth) - (load * overlap / self.value_scale) ** 2 / growth)
+
+    def bulk(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+        """The V - 1 token directions orthogonal to the uniform one; 0 at load 0."""
+        return (self.vocab - 1) * self._direction(load, copy_mass, participation)
+
+    def uniform(self, load: Array, uniform_overlap: Array, row_power: Array) -> Float[Array, "..."]:
+        """The uniform token direction: constant for softmax; 0 at load 0."""
+        return self._direction(load, uniform_overlap, row_power)
+
+    @property
+    def stiffness(self) -> float:
+        """V (V - 1) / L, the weight of the data against one row's entropy."""
+        return self.vocab * (self.vocab - 1) / self.length
+
+    def conjugate_copy_mass(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+        """t = -(1/L) dU/dm (theory, section 4b)."""
+        return self.stiffness * (load / self.value_scale) ** 2 * copy_mass / (1 + load * participation)
+
+    def conjugate_participation(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+        """u = -(1/L) dU/dq (theory, section 4b)."""
+        growth = 1 + load * participation
+        signal = load * (load * copy_mass / (self.value_scale * growth)) ** 2
+        return -0.5 * self.stiffness * (load / growth + signal)
+
+    def load_of_conjugate(self, conjugate: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+        """The load at which `conjugate_copy_mass` equals `conjugate`: the positive root of a quadratic."""
+        drive = self.stiffness / self.value_scale**2 * copy_mass
+        linear = conjugate * participation
+        return (linear + jnp.sqrt(linear**2 + 4 * drive * conjugate)) / (2 * drive)
+
+
+class Density(NamedTuple):
+    """A density of the copy mass."""
+
+    copy_mass: Float[np.ndarray, " point"]
+    """m, increasing."""
+    probability: Float[np.ndarray, " point"]
+    """Per unit of m; its integral over m is 1."""
+
+    def mean(self, of: Callable[[np.ndarray], np.ndarray] = lambda copy_mass: copy_mass) -> float:
+        """Mean of a function of the copy mass; of the copy mass itself by default."""
+        return float(np.trapezoid(of(self.copy_mass) * self.probability, self.copy_mass))
+
+
+def specification(posterior: CopyPosterior, attention: str) -> tuple[Action, float]:
+    """The action and the prior's standard deviation of a logit, read off a posterior's fields.
+
+    Raises
+    ------
+    InvalidInput: there is no theory for this attention kind, prior or task.
+    """
+    if posterior.attention != attention:
+        raise InvalidInput(f"theory.{attention}: `attention` must be {attention!r}, got {posterior.attention!r}.")
+    if not isinstance(posterior.prior, IidLogits):
+        raise InvalidInput(f"theory: `prior` must be IidLogits, got {type(posterior.prior).__name__}.")
+    if posterior.task.causal:
+        raise InvalidInput("theory: `causal` must be False (rows of a causal task differ), got True.")
+    action = Action(posterior.task.length, posterior.task.vocab, posterior.value_scale)
+    return action, posterior.prior.standard_deviation
