@@ -1,0 +1,78 @@
+"""Phase transitions in attention, Bayesian: the posterior, its theory, and replica exchange, side by side.
+
+A tour::
+
+    import jax
+    import bayes_attn as ba
+
+    task = ba.CopyTask(length=16, vocab=16)
+    posterior = ba.Population(task, attention="softmax")
+    transition = ba.theory.transition(posterior)              # where, and of which order
+    path = ba.load_ladder([0.0, 1.3, 2.6, 3.9])               # data amounts, as dimensionless loads
+    keys = jax.random.split(jax.random.key(0), (4, 4))        # chains, rungs
+    start = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
+    samples = ba.sample(posterior, path, start, ba.Schedule(warmup=500, draws=100, thin=10), seed=0)
+    print(transition.critical_load, samples.order_parameters.copy_mass.mean(axis=(0, 1)))
+
+Names are loaded when first used, so that importing the package costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bayes_attn import theory
+    from bayes_attn.errors import InvalidInput
+    from bayes_attn.order_parameters import OrderParameters
+    from bayes_attn.posterior import DataSet, Population, Posterior
+    from bayes_attn.priors import IidLogits
+    from bayes_attn.sampling import Controls, Samples, Schedule, load_ladder, sample
+    from bayes_attn.tasks import CopyTask
+    from bayes_attn.verdict import Verdict, judge
+
+_HOMES = {
+    "InvalidInput": "errors",
+    "OrderParameters": "order_parameters",
+    "CopyTask": "tasks",
+    "IidLogits": "priors",
+    "Posterior": "posterior",
+    "Population": "posterior",
+    "DataSet": "posterior",
+    "Controls": "sampling",
+    "Samples": "sampling",
+    "Schedule": "sampling",
+    "load_ladder": "sampling",
+    "sample": "sampling",
+    "Verdict": "verdict",
+    "judge": "verdict",
+}
+
+__all__ = [
+    "Controls",
+    "CopyTask",
+    "DataSet",
+    "IidLogits",
+    "InvalidInput",
+    "OrderParameters",
+    "Population",
+    "Posterior",
+    "Samples",
+    "Schedule",
+    "Verdict",
+    "judge",
+    "load_ladder",
+    "sample",
+    "theory",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "theory":
+        return importlib.import_module("bayes_attn.theory")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"bayes_attn.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'bayes_attn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

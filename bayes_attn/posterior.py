@@ -5,7 +5,7 @@ the same engine.
 """
 
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -18,6 +18,10 @@ from bayes_attn.errors import InvalidInput, require, require_positive
 from bayes_attn.order_parameters import OrderParameters, measure
 from bayes_attn.priors import IidLogits, Prior
 from bayes_attn.tasks import CopyTask, count_tensor
+
+
+Scalar = TypeVar("Scalar", float, Array)
+"""A number on the host, or one inside a trace."""
 
 
 @runtime_checkable
@@ -39,8 +43,8 @@ class Posterior(Protocol):
         """At a data amount `load`, any real number of at least 0; exactly 0 data must give a constant."""
         ...
 
-    def order_parameters(self, params: PyTree) -> NamedTuple:
-        """Named scalars; a field couples to the first one."""
+    def order_parameters(self, params: PyTree) -> tuple[Array, ...]:
+        """A NamedTuple of scalars; a field couples to the first one."""
         ...
 
 
@@ -87,11 +91,11 @@ class CopyPosterior(eqx.Module):
         """Queries with a target: L for the ring."""
         return self.task.num_targets
 
-    def load(self, num_sequences: float) -> float:
+    def load(self, num_sequences: Scalar) -> Scalar:
         """Dimensionless load alpha of a data amount P (theory, section 1)."""
         return num_sequences * self.size * self.value_scale**2 / (self.noise * self.task.vocab**2)
 
-    def num_sequences(self, load: float) -> float:
+    def num_sequences(self, load: Scalar) -> Scalar:
         """Data amount P, in sequences, of a load alpha."""
         return load * self.noise * self.task.vocab**2 / (self.size * self.value_scale**2)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -66,8 +66,8 @@ class Samples:
     """A run's result; numpy arrays, rungs in path order."""
 
     path: Controls
-    order_parameters: NamedTuple
-    """Leaves (chain, scan, rung)."""
+    order_parameters: Any
+    """The posterior's NamedTuple; leaves (chain, scan, rung)."""
     log_density: Float[np.ndarray, "chain scan rung"]
     acceptance: Float[np.ndarray, "chain scan rung"]
     divergent: Bool[np.ndarray, "chain scan rung"]
@@ -110,7 +110,7 @@ def _count_returns(here: Bool[np.ndarray, "chain scan replica"], there: Bool[np.
     for marks in np.moveaxis(here.astype(int) - there.astype(int), 1, -1).reshape(-1, here.shape[1]):
         visits = marks[marks != 0]
         changes = np.count_nonzero(np.diff(visits))
-        trips += changes // 2
+        trips += int(changes) // 2
     return trips
 
 

@@ -6,7 +6,7 @@ Syed, Bouchard-Cote, Deligiannidis, Doucet, "Non-reversible parallel tempering: 
 J. R. Stat. Soc. B 84 (2022), doi:10.1111/rssb.12464.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,8 @@ class Replicas(NamedTuple):
 class Scan(NamedTuple):
     """What one scan records, by rung and after the swap."""
 
-    order_parameters: NamedTuple
-    """Leaves (chain, rung)."""
+    order_parameters: Any
+    """The posterior's NamedTuple; leaves (chain, rung)."""
     log_density: Float[Array, "chain rung"]
     acceptance: Float[Array, "chain rung"]
     divergent: Bool[Array, "chain rung"]

@@ -8,16 +8,16 @@ from bayes_attn.theory import linear, softmax
 from bayes_attn.theory.action import Action, Density
 from bayes_attn.theory.transition import Transition, transition
 
-__all__ = ["Action", "Density", "Transition", "density", "linear", "softmax", "transition"]
+__all__ = ["Action", "Density", "Transition", "densities", "linear", "softmax", "transition"]
 
 
-def density(posterior: CopyPosterior, load: float) -> Density:
-    """p(m) at a load: exact for linear attention (signed m), saddle point with fluctuations for softmax.
+def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density]:
+    """p(m) at each load: exact for linear attention (signed m), saddle point with fluctuations for softmax.
 
     Raises
     ------
     InvalidInput: there is no theory for this attention kind, prior or task.
     """
     if posterior.attention == "linear":
-        return linear.order_parameter_law(posterior, load).density
-    return softmax.density(posterior, load)
+        return [linear.order_parameter_law(posterior, load).density for load in loads]
+    return softmax.densities(posterior, loads)

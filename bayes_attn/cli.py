@@ -1,0 +1,156 @@
+"""The command line: `bayes-attn theory` and `bayes-attn transition`.
+
+Nothing heavy is imported before the arguments are understood.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from bayes_attn.errors import InvalidInput
+from bayes_attn.workflow.settings import TheorySettings, TransitionSettings, population, theory_json
+
+BAD_INPUT = 2
+"""Exit code for input that breaks a rule."""
+
+Command = (
+    Annotated[TheorySettings, tyro.conf.subcommand("theory", prefix_name=False)]
+    | Annotated[TransitionSettings, tyro.conf.subcommand("transition", prefix_name=False)]
+)
+
+
+def _parse(arguments: list[str] | None) -> TheorySettings | TransitionSettings:
+    """Tyro's parser, with its boxed error messages folded into one line."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                Command,
+                prog="bayes-attn",
+                description="Phase transitions in attention, Bayesian: where a copy head appears, and how abruptly.",
+                args=arguments,
+            )
+    except SystemExit as exit_:
+        if exit_.code:
+            lines = [line.strip(" │╭╰─╮╯") for line in complaint.getvalue().splitlines()]
+            words = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
+            raise InvalidInput(f"bayes-attn: {'; '.join(words[1:3])}. See bayes-attn --help.") from None
+        raise
+
+
+def _prepare() -> None:
+    """Double precision, and compiled code kept between runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bayes_attn"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ["JAX_ENABLE_X64"] = "1"
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar per stage on standard error, with the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:>9}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        stages: dict[str, Any] = {}
+
+        def tell(stage: str, fraction: float) -> None:
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=1.0)
+            bar.update(stages[stage], completed=fraction)
+
+        yield tell
+
+
+def _theory(settings: TheorySettings) -> None:
+    from bayes_attn.theory import transition
+
+    posterior = population(settings)
+    content = theory_json(settings, transition(posterior))
+    if settings.json:
+        print(json.dumps(content, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    units = {"critical_data": "sequences", "barrier": "kT", "barrier_error": "kT"}
+    table = Table(title=f"{settings.attention} attention, L = {settings.length}, V = {settings.vocab}")
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    for name, value in content.items():
+        if name not in ("attention", "length", "vocab"):
+            shown = "does not apply" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+            table.add_row(name.replace("_", " "), f"{shown} {units.get(name, '') if value is not None else ''}".strip())
+    Console().print(table)
+
+
+def _transition(settings: TransitionSettings) -> None:
+    from bayes_attn.workflow.experiment import results_json, run_transition
+
+    with _progress() as tell:
+        run, folder = run_transition(settings, tell)
+    results = results_json(run)
+    if settings.json:
+        print(json.dumps(results, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table()
+    for name in ("load", "sequences", f"{run.symbol} sampled", f"{run.symbol} theory", "q", "ESS", "R-hat"):
+        table.add_column(name, justify="right")
+    for row in results["rows"]:
+        table.add_row(
+            f"{row['load']:.3f}",
+            f"{row['data']:.1f}",
+            f"{row['copy_mass']:.4f} ± {row['copy_mass_error']:.4f}",
+            f"{row['theory_copy_mass']:.4f}",
+            f"{row['participation']:.4f}",
+            f"{row['ess']:.0f}",
+            f"{row['rhat']:.3f}",
+        )
+    console.print(table)
+    for sentence in results["sentences"]:
+        console.print(sentence, highlight=False)
+    console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point. Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted."""
+    try:
+        settings = _parse(arguments)
+        _prepare()
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        if isinstance(settings, TheorySettings):
+            _theory(settings)
+        else:
+            _transition(settings)
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        print("bayes-attn: interrupted; nothing was written.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

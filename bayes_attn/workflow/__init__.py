@@ -1,0 +1,1 @@
+"""From settings to a folder of results. Nothing is imported here, so that the command line starts at once."""

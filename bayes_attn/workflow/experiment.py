@@ -1,0 +1,304 @@
+"""The main job: from a copy task to a verdict on its phase transition.
+
+Here, and only here in the package, theory and sampling meet: they are computed apart and then laid side by side.
+"""
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from bayes_attn import theory
+from bayes_attn.diagnostics import to_datatree
+from bayes_attn.errors import InvalidInput, require_integer
+from bayes_attn.posterior import CopyPosterior, DataSet, Population
+from bayes_attn.sampling import Samples, Schedule, load_ladder, sample
+from bayes_attn.tasks import CopyTask
+from bayes_attn.theory import Density, Transition
+from bayes_attn.verdict import Verdict, judge
+from bayes_attn.workflow.settings import TransitionSettings, population, theory_json
+from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write_json, written_whole
+
+CHAINS = 4
+"""Half of them start from exact prior draws, half from the copy pattern."""
+FULL = Schedule(warmup=1_200, draws=250, thin=40)
+SMALL = Schedule(warmup=400, draws=50, thin=40)
+MULTIPLES = np.array(
+    [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.92, 0.96, 1.0, 1.04, 1.08, 1.15, 1.22, 1.3, 1.4]
+)
+"""Rungs, in units of the load at which the theory puts the transition; the last two thirds matter most."""
+SMALL_MULTIPLES = np.array([0, 0.2, 0.4, 0.6, 0.8, 0.92, 1.0, 1.08, 1.2, 1.4])
+HISTOGRAM_MULTIPLES = (0.92, 1.0, 1.08)
+
+
+@dataclass(frozen=True)
+class TransitionRun:
+    """Everything that a report shows."""
+
+    settings: TransitionSettings
+    posterior: CopyPosterior
+    own_tokens: bool
+    transition: Transition
+    densities: list[Density]
+    """Of the copy mass (of its magnitude for linear attention), per rung, from the theory."""
+    samples: Samples
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def loads(self) -> Float[np.ndarray, " rung"]:
+        return np.asarray(self.samples.path.load)
+
+    @property
+    def data(self) -> Float[np.ndarray, " rung"]:
+        """Data amounts, in sequences."""
+        return np.array([self.posterior.num_sequences(load) for load in self.loads])
+
+    @property
+    def copy_mass(self) -> Float[np.ndarray, "chain scan rung"]:
+        """Sampled copy mass; its magnitude for linear attention, whose posterior is symmetric in m."""
+        values = self.samples.order_parameters[0]
+        return np.abs(values) if self.settings.attention == "linear" else values
+
+    def rung_near(self, load: float) -> int:
+        return int(np.argmin(np.abs(self.loads - load)))
+
+    @property
+    def histogram_rungs(self) -> list[int]:
+        """Rungs below, at and above the transition; fewer where the data end before it."""
+        wanted = [self.rung_near(multiple * self.transition.steepest_load) for multiple in HISTOGRAM_MULTIPLES]
+        return sorted(set(wanted))
+
+    @property
+    def symbol(self) -> str:
+        """How the copy mass is written: its magnitude for linear attention."""
+        return "|m|" if self.settings.attention == "linear" else "m"
+
+    def sentences(self) -> list[str]:
+        """What was found, how sure it is, and what is missing; each a plain sentence."""
+        settings, transition, verdict = self.settings, self.transition, self.verdict
+        what = f"{settings.attention.capitalize()} attention with L = {settings.length}, V = {settings.vocab}"
+        kind = "population" if isinstance(self.posterior, Population) else "data-set"
+        because = "; ".join(verdict.reasons)
+        rung = verdict.depth_rung
+        at = f"load {self.loads[rung]:.4g} ({self.data[rung]:.4g} sequences)"
+        if verdict.finding == "undecided":
+            found = f"{what}, {kind} posterior: undecided. The run is not in equilibrium: {because}."
+        elif verdict.finding == "two phases":
+            found = (
+                f"{what}, {kind} posterior: two phases coexist. At {at} the copy mass has two peaks with a valley "
+                f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT deep between them; {because}."
+            )
+        else:
+            found = (
+                f"{what}, {kind} posterior: {self.symbol} grows continuously, with a single peak at every data amount "
+                f"(no valley deeper than {max(verdict.depth, 0.0):.2f} ± {verdict.depth_error:.2f} kT); {because}."
+            )
+        return [found, self._theory_sentence(), self._missing_sentence()]
+
+    def _theory_sentence(self) -> str:
+        transition = self.transition
+        tokens = " for i.i.d. uniform tokens, which these are not," if self.own_tokens else ""
+        if transition.order == "first":
+            return (
+                f"The theory{tokens} predicts a first-order transition at load {transition.critical_load:.4f} "
+                f"({transition.critical_data:.1f} sequences), metastable from {transition.spinodal_low:.3f} to "
+                f"{transition.spinodal_high:.3f}, with a barrier of {transition.barrier:.2f} kT."
+            )
+        if transition.order == "second":
+            return (
+                f"The theory{tokens} predicts a second-order transition at load {transition.critical_load:.4f} "
+                f"({transition.critical_data:.1f} sequences), above which m and -m are equally likely: two humps of "
+                "signed m are that symmetry, not a first-order transition."
+            )
+        return (
+            f"The theory{tokens} predicts a crossover without a transition, steepest at load "
+            f"{transition.steepest_load:.4f} ({self.posterior.num_sequences(transition.steepest_load):.1f} sequences)."
+        )
+
+    def _missing_sentence(self) -> str:
+        if self.verdict.finding == "undecided":
+            if self.transition.barrier is not None and self.transition.barrier > 4:
+                return (
+                    f"A ladder along the data amount has to nucleate against {self.transition.barrier:.1f} kT at the "
+                    "transition; longer runs will help little at this size."
+                )
+            return "Longer chains may settle it."
+        return (
+            "One size cannot tell a first-order transition from a sharp crossover: that takes the growth of the "
+            "barrier over several sizes."
+        )
+
+
+def run_transition(
+    settings: TransitionSettings, progress: Callable[[str, float], None] | None = None
+) -> tuple[TransitionRun, Path]:
+    """Run the main job and write its folder.
+
+    Parameters
+    ----------
+    settings: what to run.
+    progress: called with (what is going on, fraction done).
+
+    Returns
+    -------
+    The run, and the folder with posterior.nc, results.json, report.html and the figures.
+
+    Raises
+    ------
+    InvalidInput: any setting is bad; nothing has been written then.
+    """
+    from bayes_attn.workflow.report import write_report
+
+    tell = progress or (lambda what, fraction: None)
+    began = time.perf_counter()
+    base = population(settings)
+    tokens = _tokens(settings, base.task)
+    require_integer("transition", "seed", settings.seed, least=0)
+    name = f"transition-{settings.attention}-L{settings.length}-V{settings.vocab}-seed{settings.seed}"
+    folder = choose_folder(settings.out, name)
+    with written_whole(folder) as scratch:
+        tell("theory", 0.0)
+        transition = theory.transition(base)
+        posterior, loads = _posterior_and_loads(settings, base, tokens, transition)
+        densities = theory.densities(base, list(loads))
+        if settings.attention == "linear":
+            densities = [_magnitude(density) for density in densities]
+        tell("theory", 1.0)
+
+        tell("sampling", 0.0)
+        initial, hot = _starts(posterior, settings.seed, len(loads))
+        samples = sample(
+            posterior,
+            load_ladder(loads),
+            initial,
+            SMALL if settings.small else FULL,
+            settings.seed,
+            lambda done, total: tell("sampling", done / total),
+        )
+        tell("report", 0.0)
+        borders = _borders(transition, densities)
+        run = TransitionRun(
+            settings, posterior, settings.tokens is not None, transition, densities, samples,
+            judge(samples, hot, borders), time.perf_counter() - began,
+        )  # fmt: skip
+        positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
+        tree = to_datatree(samples, "logits", ["query", "key"], positions)
+        tree.to_netcdf(scratch / "posterior.nc", engine="netcdf4")
+        write_report(run, scratch)
+        write_json(scratch / RESULTS, results_json(run))
+        tell("report", 1.0)
+    return run, folder
+
+
+def _tokens(settings: TransitionSettings, task: CopyTask) -> np.ndarray | None:
+    """The user's sequences, checked, or None."""
+    if settings.posterior not in (None, "population", "dataset"):
+        rule = "must be population or dataset"
+        raise InvalidInput(f"transition: `posterior` {rule}, got {settings.posterior!r}.")
+    if settings.tokens is None:
+        return None
+    if settings.posterior == "population":
+        raise InvalidInput("transition: `posterior` must be dataset when `tokens` is given, got 'population'.")
+    return load_tokens(settings.tokens, task)
+
+
+def _posterior_and_loads(
+    settings: TransitionSettings, base: Population, tokens: np.ndarray | None, transition: Transition
+) -> tuple[CopyPosterior, Float[np.ndarray, " rung"]]:
+    """What to sample, and at which loads: multiples of the theory's transition, in whole sequences for a data set."""
+    multiples = SMALL_MULTIPLES if settings.small else MULTIPLES
+    # Differences of the action between rungs grow with the size; so does the number of rungs.
+    pieces = max(1, round(np.sqrt(settings.length * settings.vocab) / 16))
+    fractions = np.linspace(0, 1, pieces, endpoint=False)
+    multiples = np.append((multiples[:-1, None] + np.diff(multiples)[:, None] * fractions).ravel(), multiples[-1])
+    loads = multiples * transition.steepest_load
+    if tokens is None and settings.posterior != "dataset":
+        return base, loads
+    wanted = np.round([base.num_sequences(load) for load in loads]).astype(int)
+    if tokens is None:
+        # The data have a stream of their own, apart from the sampler's.
+        key = jax.random.fold_in(jax.random.key(settings.seed), 0xDA7A)
+        tokens = np.asarray(base.task.draw_tokens(key, int(wanted[-1])))
+    # Fewer sequences than the ladder asks for: it ends at the last one at hand.
+    wanted = np.unique(np.minimum(wanted, len(tokens)))
+    if len(wanted) < 2:
+        rule = "must hold enough sequences for two data amounts"
+        raise InvalidInput(f"transition: `tokens` {rule}, got {len(tokens)} where the transition is near {wanted[-1]}.")
+    posterior = DataSet(
+        tokens, base.task, settings.attention, settings.logit_scale, settings.value_scale, settings.noise,
+        prefixes=wanted[wanted > 0],
+    )  # fmt: skip
+    return posterior, np.array([posterior.load(int(amount)) for amount in wanted])
+
+
+def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[Array, Float[np.ndarray, " chain"]]:
+    """Starts of every replica, and which chains are hot: odd ones."""
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x57A7), (CHAINS, rungs))
+    cold = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
+    copied = jax.vmap(jax.vmap(posterior.sample_copy))(keys)
+    hot = np.arange(CHAINS) % 2 == 1
+    return jnp.where(hot[:, None, None, None], copied, cold), hot
+
+
+def _magnitude(density: Density) -> Density:
+    """The density of |m| from that of m."""
+    m, p = density
+    grid = np.linspace(0, max(abs(m[0]), m[-1]), len(m))
+    return Density(grid, np.interp(grid, m, p, 0, 0) + np.interp(-grid, m, p, 0, 0))
+
+
+def _borders(transition: Transition, densities: list[Density]) -> tuple[float, float]:
+    """Copy masses that separate the phases: halfway from each phase to the barrier, or a quarter in from the ends."""
+    if transition.copy_mass_barrier is not None:
+        middle = transition.copy_mass_barrier
+        return (transition.copy_mass_disordered + middle) / 2, (middle + transition.copy_mass_copy) / 2
+    first, last = densities[0].mean(), densities[-1].mean()
+    return first + 0.25 * (last - first), first + 0.75 * (last - first)
+
+
+def results_json(run: TransitionRun) -> dict[str, Any]:
+    """The content of results.json."""
+    participation = run.samples.order_parameters[1].mean(axis=(0, 1))
+    rows = [
+        {
+            "load": float(run.loads[i]),
+            "data": float(run.data[i]),
+            "copy_mass": estimate.mean,
+            "copy_mass_error": estimate.error,
+            "participation": float(participation[i]),
+            "theory_copy_mass": run.densities[i].mean(),
+            "ess": estimate.ess,
+            "rhat": estimate.rhat,
+        }
+        for i, estimate in enumerate(run.verdict.estimates)
+    ]
+    packages = ["bayes-attn", "jax", "jaxlib", "blackjax", "numpyro", "arviz", "numpy", "scipy"]
+    return theory_json(run.settings, run.transition) | {
+        "posterior": "population" if isinstance(run.posterior, Population) else "dataset",
+        "tokens": None if run.settings.tokens is None else str(run.settings.tokens),
+        "rows": rows,
+        "finding": run.verdict.finding,
+        "sentences": run.sentences(),
+        "reasons": list(run.verdict.reasons),
+        "depth": run.verdict.depth,
+        "depth_error": run.verdict.depth_error,
+        "chains": CHAINS,
+        "scans": run.samples.schedule.scans,
+        "round_trips": run.samples.round_trips(),
+        "phase_round_trips": run.verdict.phase_round_trips,
+        "swap_rates": run.samples.swap_rate.tolist(),
+        "divergences": int(run.samples.divergent.sum()),
+        "seed": run.settings.seed,
+        "small": run.settings.small,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "seconds": run.seconds,
+    }

@@ -1,0 +1,161 @@
+"""The figures of a run: theory as lines, samples as points with error bars, one colour-blind-safe style."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.interpolate import PchipInterpolator
+
+from bayes_attn import theory
+from bayes_attn.workflow.experiment import TransitionRun
+
+# Okabe and Ito's palette.
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+
+plt.rcParams.update(
+    {
+        "figure.dpi": 150,
+        "font.size": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+    }
+)
+
+
+def _data_axis(axes: plt.Axes, run: TransitionRun) -> None:
+    """The data amount in sequences, as a second scale on top."""
+    scale = run.posterior.num_sequences(1.0)
+    top = axes.secondary_xaxis("top", functions=(lambda load: load * scale, lambda data: data / scale))
+    top.set_xlabel("data amount P (sequences)")
+
+
+def copy_mass(run: TransitionRun) -> Figure:
+    """Sampled mean copy mass over the analytic curve."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.4))
+    means = np.array([estimate.mean for estimate in run.verdict.estimates])
+    errors = np.array([estimate.error for estimate in run.verdict.estimates])
+    analytic = np.array([density.mean() for density in run.densities])
+    label = "theory, i.i.d. uniform tokens" if run.own_tokens else "theory"
+    fine = np.linspace(run.loads[0], run.loads[-1], 400)
+    axes.plot(fine, PchipInterpolator(run.loads, analytic)(fine), color=BLUE, label=f"{label}: mean at this L")
+    if run.settings.attention == "softmax":
+        curve = theory.softmax.s_curve(run.posterior)
+        inside = curve.load <= run.loads[-1]
+        axes.plot(
+            curve.load[inside], curve.copy_mass[inside], "--", color=GREY, lw=1, label=f"{label}: saddle points"
+        )
+    critical = run.transition.critical_load
+    if critical is not None and critical <= run.loads[-1]:
+        axes.axvline(critical, color=GREY, lw=0.8, ls=":")
+        axes.annotate("α*", (critical, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -12), textcoords="offset points")
+    if run.transition.spinodal_low is not None:
+        high = min(run.transition.spinodal_high, run.loads[-1])
+        if run.transition.spinodal_low < high:
+            axes.axvspan(run.transition.spinodal_low, high, color=ORANGE, alpha=0.15, lw=0, label="both phases (spinodals)")
+    axes.errorbar(run.loads, means, errors, fmt="o", ms=4, capsize=2, color=RED, label="sampled, ± standard error")
+    axes.set_xlabel("load α (dimensionless data amount)")
+    axes.set_ylabel(f"mean copy mass {run.symbol}")
+    axes.set_ylim(bottom=0)
+    _data_axis(axes, run)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def histograms(run: TransitionRun) -> Figure:
+    """Sampled histogram of the copy mass over the analytic density, below, at and above the transition."""
+    rungs = run.histogram_rungs
+    figure, panels = plt.subplots(1, len(rungs), figsize=(3.3 * len(rungs) + 0.6, 3.3), squeeze=False)
+    for axes, rung in zip(panels[0], rungs, strict=True):
+        values = run.copy_mass[:, :, rung]
+        grid, density = run.densities[rung]
+        low, high = np.quantile(values, [0.0005, 0.9995])
+        bins = np.linspace(max(0.0, low - 0.02) if low >= 0 else low - 0.02, high + 0.02, 41)
+        counts = np.array([np.histogram(chain, bins)[0] for chain in values])
+        heights = counts / counts.sum(1, keepdims=True) / np.diff(bins)
+        centers, mean = 0.5 * (bins[1:] + bins[:-1]), heights.mean(0)
+        axes.stairs(mean, bins, fill=True, color=ORANGE, alpha=0.5, label="sampled")
+        error = heights.std(0, ddof=1) / np.sqrt(len(values))
+        axes.errorbar(centers, mean, error, fmt="none", ecolor=RED, elinewidth=0.8)
+        axes.plot(grid, density, color=BLUE, label="theory")
+        axes.set_xlim(bins[0], bins[-1])
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"α = {run.loads[rung]:.3f},  P = {run.data[rung]:.1f}", fontsize=10)
+        axes.set_xlabel(f"copy mass {run.symbol}")
+    panels[0, 0].set_ylabel("probability density")
+    panels[0, 0].legend()
+    return figure
+
+
+def attention(run: TransitionRun) -> Figure:
+    """Mean attention matrices on both sides of the transition."""
+    rungs = [run.histogram_rungs[0], run.histogram_rungs[-1]]
+    matrices = [_mean_weights(run, rung) for rung in rungs]
+    bound = max(float(np.abs(matrix).max()) for matrix in matrices)
+    signed = run.settings.attention == "linear"
+    style = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if signed else {"cmap": "viridis", "vmin": 0, "vmax": bound}
+    figure, panels = plt.subplots(1, 2, figsize=(7.6, 3.6), sharey=True)
+    for axes, rung, matrix in zip(panels, rungs, matrices, strict=True):
+        image = axes.imshow(matrix, **style)
+        axes.grid(visible=False)
+        axes.set_title(f"α = {run.loads[rung]:.3f},  P = {run.data[rung]:.1f}", fontsize=10)
+        axes.set_xlabel("key position")
+    panels[0].set_ylabel("query position")
+    label = "mean of sign(m) × weight" if signed else "mean attention weight"
+    figure.colorbar(image, ax=panels, label=label)
+    return figure
+
+
+def _mean_weights(run: TransitionRun, rung: int) -> np.ndarray:
+    """Mean attention matrix over the recorded draws; for linear attention after turning each to m > 0."""
+    import jax
+
+    logits = run.samples.params[:, :, rung].reshape(-1, run.settings.length, run.settings.length)
+    weights = np.asarray(jax.vmap(run.posterior.weights)(logits))
+    if run.settings.attention == "linear":
+        overlap = weights[:, run.posterior.task.queries, run.posterior.task.sources].mean(-1)
+        weights = weights * np.sign(overlap)[:, None, None]
+    return weights.mean(0)
+
+
+def diagnostics(run: TransitionRun) -> Figure:
+    """R-hat, effective sample size and swap rates along the ladder."""
+    estimates = run.verdict.estimates
+    figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.1))
+    panels[0].plot(run.loads, [e.rhat for e in estimates], "o-", ms=4, color=BLUE)
+    panels[0].axhline(1.01, color=GREY, lw=0.8, ls=":")
+    panels[0].set_ylabel(f"R-hat of {run.symbol}")
+    panels[0].set_ylim(bottom=0.995)
+    panels[1].semilogy(run.loads, [e.ess for e in estimates], "o-", ms=4, color=GREEN)
+    panels[1].set_ylabel(f"effective sample size of {run.symbol}")
+    middle = 0.5 * (run.loads[1:] + run.loads[:-1])
+    panels[2].plot(middle, run.samples.swap_rate, "o-", ms=4, color=RED)
+    panels[2].set_ylabel("swap rate of neighbouring loads")
+    panels[2].set_ylim(0, 1)
+    for axes in panels:
+        axes.set_xlabel("load α")
+    return figure
+
+
+FIGURES = {
+    "copy_mass": copy_mass,
+    "histograms": histograms,
+    "attention": attention,
+    "diagnostics": diagnostics,
+}
+CAPTIONS = {
+    "copy_mass": "Mean copy mass against the amount of data. Look at whether the points follow the solid curve, and "
+    "where they leave the lower branch.",
+    "histograms": "Histogram of the copy mass below, at and above the transition, over the analytic density. Two peaks "
+    "in the middle panel are two phases.",
+    "attention": "Mean attention matrix below and above the transition. The bright line next to the diagonal is the "
+    "copy head.",
+    "diagnostics": "Convergence along the ladder: R-hat should be below 1.01 (dotted), the effective sample size high, "
+    "and no swap rate near zero.",
+}

@@ -1,0 +1,104 @@
+"""The report: one self-contained HTML file, with the figures as PNG beside it."""
+
+import base64
+import shlex
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from bayes_attn.workflow.experiment import TransitionRun, results_json
+from bayes_attn.workflow.figures import CAPTIONS, FIGURES
+from bayes_attn.workflow.settings import TransitionSettings
+
+HEADINGS = {
+    "copy_mass": "Copy mass against data",
+    "histograms": "Below, at and above the transition",
+    "attention": "Mean attention matrices",
+    "diagnostics": "Convergence",
+}
+
+
+def command(settings: TransitionSettings) -> str:
+    """The command line that runs these settings again; options at their default are left out."""
+    words = ["bayes-attn", "transition"]
+    for name, field in TransitionSettings.__dataclass_fields__.items():
+        value = getattr(settings, name)
+        if value == field.default or name in ("out", "json"):
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
+    return shlex.join(words)
+
+
+def write_report(run: TransitionRun, folder: Path) -> None:
+    """Write report.html and one PNG per figure into `folder`."""
+    results = results_json(run)
+    figures = []
+    for name, draw in FIGURES.items():
+        figure = draw(run)
+        figure.savefig(folder / f"{name}.png")
+        plt.close(figure)
+        image = base64.b64encode((folder / f"{name}.png").read_bytes()).decode()
+        figures.append({"heading": HEADINGS[name], "caption": CAPTIONS[name], "image": image})
+    loader = PackageLoader("bayes_attn.workflow", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    page = environment.get_template("report.html.jinja").render(
+        title=f"Transition of {results['attention']} attention, L = {results['length']}, V = {results['vocab']}",
+        finding=results["finding"],
+        sentences=results["sentences"],
+        figures=figures,
+        symbol=run.symbol,
+        own_tokens=run.own_tokens,
+        rows=_rows(results),
+        theory=_theory_table(results),
+        sampling=_sampling_table(run, results),
+        command=command(run.settings),
+        versions=", ".join(f"{name} {number}" for name, number in results["versions"].items()),
+    )
+    (folder / "report.html").write_text(page, encoding="utf-8")
+
+
+def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    swaps = [f"{rate:.2f}" for rate in results["swap_rates"]] + [""]
+    return [row | {"swap": swap} for row, swap in zip(results["rows"], swaps, strict=True)]
+
+
+def _number(value: float | None, digits: int = 5, unit: str = "") -> str:
+    return "does not apply" if value is None else f"{value:.{digits}g}{unit}"
+
+
+def _theory_table(results: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("order", results["order"]),
+        ("critical load α*", _number(results["critical_load"])),
+        ("numerical error of α*", _number(results["critical_load_error"], 1)),
+        ("critical data P*", _number(results["critical_data"], 5, " sequences")),
+        ("copy phase appears at (spinodal)", _number(results["spinodal_low"])),
+        ("disordered phase ends at (spinodal)", _number(results["spinodal_high"])),
+        ("barrier at α*", _number(results["barrier"], 4, " kT")),
+        ("copy mass, disordered phase at α*", _number(results["copy_mass_disordered"], 4)),
+        ("copy mass, copy phase at α*", _number(results["copy_mass_copy"], 4)),
+    ]
+
+
+def _sampling_table(run: TransitionRun, results: dict[str, Any]) -> list[tuple[str, str]]:
+    verdict = run.verdict
+    return [
+        ("posterior", results["posterior"]),
+        ("chains (odd ones start from the copy pattern)", str(results["chains"])),
+        ("rungs", str(len(results["rows"]))),
+        ("scans per chain, after warm-up", f"{results['scans']:,}"),
+        ("largest R-hat", f"{max(row['rhat'] for row in results['rows']):.4f}"),
+        ("smallest effective sample size", f"{min(row['ess'] for row in results['rows']):.0f}"),
+        ("round trips along the ladder", str(results["round_trips"])),
+        ("round trips between the phases", str(results["phase_round_trips"])),
+        ("smallest swap rate", f"{min(results['swap_rates']):.2f}"),
+        ("divergent transitions", str(results["divergences"])),
+        ("cold against hot starts, largest difference", f"{verdict.cold_hot_difference:.1f} standard errors"),
+        ("deepest valley between two peaks", f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"),
+        ("seed", str(results["seed"])),
+        ("time", f"{results['seconds']:.0f} s"),
+    ]
