@@ -89,13 +89,13 @@ class Samples:
         return np.argsort(self.replica_at, axis=-1)
 
     def round_trips(self) -> int:
-        """Journeys of a replica between the first and the last rung and back, over all chains."""
+        """Journeys of a replica from the first rung to the last and back, over all chains."""
         rung = self.replica_of()
         last = rung.shape[-1] - 1
         return _count_returns(rung == 0, rung == last)
 
     def phase_round_trips(self, low: float, high: float) -> int:
-        """Journeys of a replica between |copy mass| below `low` and above `high` and back, over all chains.
+        """Journeys of a replica from |copy mass| below `low` to above `high` and back, over all chains.
 
         The magnitude, because for linear attention m and -m are one phase.
         """
@@ -105,12 +105,12 @@ class Samples:
 
 
 def _count_returns(here: Bool[np.ndarray, "chain scan replica"], there: Bool[np.ndarray, "chain scan replica"]) -> int:
-    """Round trips between two disjoint sets of states, whichever of them a replica was in first; summed."""
+    """How often a replica that was `here` has been `there` and come back, summed over replicas and chains."""
     trips = 0
     for marks in np.moveaxis(here.astype(int) - there.astype(int), 1, -1).reshape(-1, here.shape[1]):
         visits = marks[marks != 0]
-        changes = np.count_nonzero(np.diff(visits))
-        trips += int(changes) // 2
+        visits = visits[np.argmax(visits == 1) :] if np.any(visits == 1) else visits[:0]
+        trips += int(np.count_nonzero(np.diff(visits))) // 2
     return trips
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from bayes_attn.errors import InvalidInput
 from bayes_attn.posterior import CopyPosterior
@@ -32,15 +32,15 @@ class Action:
     vocab: int
     value_scale: float
 
-    def _direction(self, load: Array, overlap: Array, power: Array) -> Array:
+    def _direction(self, load: ArrayLike, overlap: ArrayLike, power: ArrayLike) -> Array:
         growth = 1 + load * power
         return 0.5 * self.vocab * (jnp.log(growth) - (load * overlap / self.value_scale) ** 2 / growth)
 
-    def bulk(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+    def bulk(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
         """The V - 1 token directions orthogonal to the uniform one; 0 at load 0."""
         return (self.vocab - 1) * self._direction(load, copy_mass, participation)
 
-    def uniform(self, load: Array, uniform_overlap: Array, row_power: Array) -> Float[Array, "..."]:
+    def uniform(self, load: ArrayLike, uniform_overlap: ArrayLike, row_power: ArrayLike) -> Float[Array, "..."]:
         """The uniform token direction: constant for softmax; 0 at load 0."""
         return self._direction(load, uniform_overlap, row_power)
 
@@ -49,17 +49,17 @@ class Action:
         """V (V - 1) / L, the weight of the data against one row's entropy."""
         return self.vocab * (self.vocab - 1) / self.length
 
-    def conjugate_copy_mass(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+    def conjugate_copy_mass(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
         """t = -(1/L) dU/dm (theory, section 4b)."""
         return self.stiffness * (load / self.value_scale) ** 2 * copy_mass / (1 + load * participation)
 
-    def conjugate_participation(self, load: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+    def conjugate_participation(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
         """u = -(1/L) dU/dq (theory, section 4b)."""
         growth = 1 + load * participation
         signal = load * (load * copy_mass / (self.value_scale * growth)) ** 2
         return -0.5 * self.stiffness * (load / growth + signal)
 
-    def load_of_conjugate(self, conjugate: Array, copy_mass: Array, participation: Array) -> Float[Array, "..."]:
+    def load_of_conjugate(self, conjugate: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
         """The load at which `conjugate_copy_mass` equals `conjugate`: the positive root of a quadratic."""
         drive = self.stiffness / self.value_scale**2 * copy_mass
         linear = conjugate * participation

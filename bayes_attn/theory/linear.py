@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.interpolate import make_interp_spline
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Action, Density, specification
@@ -104,7 +105,9 @@ def order_parameter_law(posterior: CopyPosterior, load: float) -> OrderParameter
                 margin = nodes[1] - nodes[0]
                 box[axis] = inside[0] - margin, inside[-1] + margin
         marginals, participation = _marginals(action, FINE_SHAPE, variance, load, jnp.asarray(box))
-        copy_mass = np.linspace(*box[1], FINE_SHAPE[1])
-        weight = np.asarray(marginals[1])
-    density = Density(copy_mass, weight / np.trapezoid(weight, copy_mass))
+        nodes, weight = np.linspace(*box[1], FINE_SHAPE[1]), np.asarray(marginals[1])
+    # Finer between the nodes, because |m| has a kink that the trapezoidal rule would see.
+    copy_mass = np.linspace(*box[1], 20 * FINE_SHAPE[1])
+    probability = np.maximum(make_interp_spline(nodes, weight, k=5)(copy_mass), 0.0)
+    density = Density(copy_mass, probability / np.trapezoid(probability, copy_mass))
     return OrderParameterLaw(density, density.mean(np.abs), density.mean(np.square), float(participation))

@@ -141,7 +141,7 @@ class RowLaw:
         def measure(tilt: Array) -> tuple[Array, Array, Array]:
             return self._constraint(*self._log_weights(t, u, tilt, tau, TILT_STRIDE), TILT_STRIDE)
 
-        def step(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        def step(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             tilt, low, high = state
             mean, variance, large = measure(tilt)
             too_low = (mean > 1) | (large > allowed)
