@@ -18,8 +18,11 @@ import tyro
 from bayes_attn.errors import InvalidInput
 from bayes_attn.workflow.settings import TheorySettings, TransitionSettings, population, theory_json
 
+NO_ANSWER = 1
+"""Exit code where the theory's equations could not be solved."""
 BAD_INPUT = 2
 """Exit code for input that breaks a rule."""
+INTERRUPTED = 130
 
 Command = (
     Annotated[TheorySettings, tyro.conf.subcommand("theory", prefix_name=False)]
@@ -69,15 +72,21 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        stages: dict[str, Any] = {}
+    bar = Progress(*columns, console=Console(stderr=True))
+    stages: dict[str, Any] = {}
 
-        def tell(stage: str, fraction: float) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(stage, total=1.0)
-            bar.update(stages[stage], completed=fraction)
+    def tell(stage: str, fraction: float) -> None:
+        # Started by the first report, so that a refusal prints its line and nothing else.
+        bar.start()
+        if stage not in stages:
+            stages[stage] = bar.add_task(stage, total=1.0)
+        bar.update(stages[stage], completed=fraction)
 
+    try:
         yield tell
+    finally:
+        if stages:
+            bar.stop()
 
 
 def _theory(settings: TheorySettings) -> None:
@@ -135,7 +144,11 @@ def _transition(settings: TransitionSettings) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted."""
+    """Entry point.
+
+    Exit codes: 0 done, 1 the theory could not be solved for these settings, 2 bad input, 130 interrupted; except for 0,
+    with one line on standard error and nothing written.
+    """
     try:
         settings = _parse(arguments)
         _prepare()
@@ -147,9 +160,12 @@ def main(arguments: list[str] | None = None) -> None:
     except InvalidInput as error:
         print(error, file=sys.stderr)
         raise SystemExit(BAD_INPUT) from None
+    except ArithmeticError as error:
+        print(f"bayes-attn: the theory has no answer here: {' '.join(str(error).split())}.", file=sys.stderr)
+        raise SystemExit(NO_ANSWER) from None
     except KeyboardInterrupt:
         print("bayes-attn: interrupted; nothing was written.", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

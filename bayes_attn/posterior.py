@@ -153,7 +153,8 @@ class DataSet(CopyPosterior):
     """
 
     prefixes: Float[Array, " knot"]
-    counts: Float[Array, "knot position vocab position vocab"]
+    counts: Float[Array, "knot token_pair position_pair"]
+    """T at each prefix as a matrix: (v, w) by (j, k), so that both contractions are matrix products."""
 
     def __init__(
         self,
@@ -177,20 +178,24 @@ class DataSet(CopyPosterior):
             raise InvalidInput(f"DataSet: `prefixes` {rule}, got {prefixes.tolist()}.")
         knots = np.concatenate([[0], prefixes])
         self.prefixes = jnp.asarray(knots, dtype=float)
-        self.counts = jnp.asarray(count_tensor(tokens, task.vocab, knots))
+        counts = count_tensor(tokens, task.vocab, knots).transpose(0, 2, 4, 1, 3)
+        self.counts = jnp.asarray(counts.reshape(len(knots), task.vocab**2, task.length**2))
 
-    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
-        """log p(targets | A) of the first P(load) sequences, with the value matrix integrated out, in nats.
+    def at_load(self, load: Float[Array, ""]) -> "DataSetAtLoad":
+        """This posterior at one load, with T interpolated once instead of at every evaluation.
 
-        Loads beyond the last stored prefix are refused by `check_load` on the host; inside a trace they would be
-        cut there.
+        Loads beyond the last stored prefix are refused by `check_load` on the host; inside a trace they are cut there.
         """
         num_sequences = jnp.clip(self.num_sequences(load), 0, self.prefixes[-1])
         knot = jnp.clip(jnp.searchsorted(self.prefixes, num_sequences, side="right"), 1, len(self.prefixes) - 1)
         low, high = self.prefixes[knot - 1], self.prefixes[knot]
         fraction = (num_sequences - low) / (high - low)
         counts = (1 - fraction) * self.counts[knot - 1] + fraction * self.counts[knot]
-        return self._log_evidence(self.weights(params), counts, num_sequences)
+        return DataSetAtLoad(self, counts, num_sequences)
+
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """log p(targets | A) of the first P(load) sequences, with the value matrix integrated out, in nats."""
+        return self.at_load(load).log_likelihood(params, load)
 
     def check_load(self, load: float) -> None:
         """Refuse a load that asks for more sequences than there are."""
@@ -198,24 +203,34 @@ class DataSet(CopyPosterior):
         rule = f"must ask for at most the {available:g} sequences at hand (load {self.load(available):.4g})"
         require(0 <= self.num_sequences(load) <= available * (1 + 1e-12), "DataSet", "load", rule, load)
 
-    def _log_evidence(
-        self,
-        weights: Float[Array, "query key"],
-        counts: Float[Array, "position vocab position vocab"],
-        num_sequences: Float[Array, ""],
-    ) -> Float[Array, ""]:
-        """Woodbury form: V x V algebra only."""
+
+class DataSetAtLoad(CopyPosterior):
+    """A `DataSet` posterior at one load; made by `DataSet.at_load`."""
+
+    counts: Float[Array, "token_pair position_pair"]
+    amount: Float[Array, ""]
+    """Data amount P, in sequences."""
+
+    def __init__(
+        self, data_set: DataSet, counts: Float[Array, "token_pair position_pair"], amount: Float[Array, ""]
+    ) -> None:
+        self.task, self.attention, self.prior = data_set.task, data_set.attention, data_set.prior
+        self.value_scale, self.noise = data_set.value_scale, data_set.noise
+        self.counts, self.amount = counts, amount
+
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """As `DataSet.log_likelihood` at the load it was made for, whatever `load` says; V x V algebra only."""
         task, vocab = self.task, self.task.vocab
+        weights = self.weights(params)
         rows = weights[task.queries]
-        # Row k of `transfer` collects the query whose source is k; a key that is nobody's source stays 0.
-        transfer = jnp.zeros_like(weights).at[task.sources].set(rows)
-        pair = rows.T @ rows
-        gram = jnp.einsum("jk,jvkw->vw", pair, counts)
-        cross = jnp.einsum("kj,jvkw->vw", transfer, counts)
+        # Column k of `transfer` collects the query whose source is k; a key that is nobody's source stays 0.
+        transfer = jnp.zeros_like(weights).at[:, task.sources].set(rows.T)
+        gram, cross = self.counts @ (rows.T @ rows).ravel(), self.counts @ transfer.ravel()
         ridge = self.noise * vocab / self.value_scale**2
-        factor = jnp.linalg.cholesky(ridge * jnp.eye(vocab, dtype=gram.dtype) + gram)
+        factor = jnp.linalg.cholesky(ridge * jnp.eye(vocab, dtype=gram.dtype) + gram.reshape(vocab, vocab))
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - vocab * math.log(ridge)
-        explained = jnp.sum(jnp.square(jax.scipy.linalg.solve_triangular(factor, cross, lower=True)))
-        targets = num_sequences * self.size
+        whitened = jax.scipy.linalg.solve_triangular(factor, cross.reshape(vocab, vocab), lower=True)
+        targets = self.amount * self.size
         normalisation = targets * vocab * math.log(2 * math.pi * self.noise)
-        return -0.5 * (vocab * log_det + normalisation + (targets - explained) / self.noise)
+        residual = (targets - jnp.sum(jnp.square(whitened))) / self.noise
+        return -0.5 * (vocab * log_det + normalisation + residual)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bayes_attn.diagnostics import Estimate, estimate, two_peaks
 from bayes_attn.sampling import Samples
@@ -40,7 +40,7 @@ class Verdict:
     """Largest difference of |copy mass| between cold and hot starts over the rungs, in standard errors."""
 
 
-def judge(samples: Samples, hot: Float[np.ndarray, " chain"], borders: tuple[float, float]) -> Verdict:
+def judge(samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[float, float]) -> Verdict:
     """Judge one run of the copy task along the data amount.
 
     Parameters
@@ -66,7 +66,7 @@ def judge(samples: Samples, hot: Float[np.ndarray, " chain"], borders: tuple[flo
         doubts.append(f"the effective sample size falls to {ess:.0f} (at least {LEAST_ESS:.0f} is asked for)")
     if trips < LEAST_PHASE_ROUND_TRIPS:
         doubts.append(
-            f"replicas made {trips} round trips between |m| < {borders[0]:.2f} and |m| > {borders[1]:.2f} "
+            f"replicas made {trips} round trips from |m| < {borders[0]:.2f} to |m| > {borders[1]:.2f} "
             f"(at least {LEAST_PHASE_ROUND_TRIPS} are asked for)"
         )
     limit = STANDARD_ERRORS + 1.0  # the largest of a score of rungs
@@ -74,7 +74,7 @@ def judge(samples: Samples, hot: Float[np.ndarray, " chain"], borders: tuple[flo
         doubts.append(f"cold and hot starts differ by {difference:.1f} standard errors (at most {limit:.0f})")
     is_deep = depth > max(LEAST_DEPTH, STANDARD_ERRORS * depth_error)
     facts = (
-        f"replicas made {trips} round trips between the phases",
+        f"replicas made {trips:,} round trips from |m| < {borders[0]:.2f} to |m| > {borders[1]:.2f}",
         f"cold and hot starts agree within {difference:.1f} standard errors",
         f"R-hat is at most {rhat:.3f} and the effective sample size at least {ess:.0f}",
     )
@@ -91,7 +91,7 @@ def judge(samples: Samples, hot: Float[np.ndarray, " chain"], borders: tuple[flo
     )
 
 
-def _cold_hot_difference(copy_mass: Float[np.ndarray, "chain scan rung"], hot: Float[np.ndarray, " chain"]) -> float:
+def _cold_hot_difference(copy_mass: Float[np.ndarray, "chain scan rung"], hot: Bool[np.ndarray, " chain"]) -> float:
     scores = [0.0]
     for rung in range(copy_mass.shape[-1]):
         cold_half, hot_half = estimate(copy_mass[~hot, :, rung]), estimate(copy_mass[hot, :, rung])

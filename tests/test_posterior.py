@@ -8,6 +8,7 @@ from scipy import stats
 
 from bayes_attn import CopyTask, DataSet, InvalidInput, Population, Posterior
 from bayes_attn.attention import ATTENTION_KINDS
+from bayes_attn.posterior import DataSetAtLoad
 
 CASES = [(name, causal) for name in ATTENTION_KINDS for causal in (False, True)]
 MODEL = {"logit_scale": 0.8, "value_scale": 1.3, "noise": 0.6}
@@ -49,8 +50,8 @@ def test_population_equals_the_data_set_with_expected_counts(attention: str, cau
     load = jnp.asarray(population.load(amount))
 
     def by_counts(params: jax.Array) -> float:
-        counts = jnp.asarray(amount * expected)
-        return float(data_set._log_evidence(data_set.weights(params), counts, jnp.asarray(amount)))
+        counts = jnp.asarray(amount * expected.transpose(1, 3, 0, 2).reshape(9, 25))
+        return float(DataSetAtLoad(data_set, counts, jnp.asarray(amount)).log_likelihood(params, load))
 
     keys = jax.random.split(key, 4)
     params = [population.sample_prior(keys[0]), *(population.sample_copy(k) for k in keys[1:])]
@@ -89,8 +90,10 @@ def test_statistics_are_linear_between_prefixes(key: jax.Array) -> None:
     coarse = DataSet(tokens, task, prefixes=[2, 6])
     params = coarse.sample_prior(key)
     mixed = 0.25 * coarse.counts[1] + 0.75 * coarse.counts[2]
-    expected = coarse._log_evidence(coarse.weights(params), mixed, jnp.asarray(5.0))
-    value = coarse.log_likelihood(params, jnp.asarray(coarse.load(5)))
+    load = jnp.asarray(coarse.load(5.0))
+    # 2 + 0.75 * (6 - 2) = 5 sequences.
+    expected = DataSetAtLoad(coarse, mixed, jnp.asarray(5.0)).log_likelihood(params, load)
+    value = coarse.log_likelihood(params, load)
     assert float(value) == pytest.approx(float(expected), rel=1e-12)
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
@@ -41,6 +42,16 @@ def log_density(posterior: Posterior, params: PyTree, controls: Controls) -> Flo
     tempered = jnp.where(controls.inverse_temperature == 0, 0.0, likelihood)
     coupling = posterior.size * controls.field * posterior.order_parameters(params)[0]
     return posterior.log_prior(params) + tempered + coupling
+
+
+def conditioned(posterior: Posterior, path: Controls) -> tuple[Posterior, int | None]:
+    """The posterior at each rung's load, and the axis to map it over (None if it is one for all).
+
+    A posterior may offer `at_load(load)`, which returns a posterior with everything that depends on the load alone
+    computed once; here this is done for a whole path, outside all loops.
+    """
+    at_load = getattr(posterior, "at_load", None)
+    return (posterior, None) if at_load is None else (jax.vmap(at_load)(path.load), 0)
 
 
 def is_prior(controls: Controls) -> Array:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from bayes_attn.errors import InvalidInput, require, require_integer
 from bayes_attn.posterior import Posterior
 from bayes_attn.sampling import adaptation, tempering
-from bayes_attn.sampling.controls import Controls, is_prior, log_density
+from bayes_attn.sampling.controls import Controls, conditioned, is_prior, log_density
 from bayes_attn.sampling.tempering import Replicas, Scan
 
 INITIAL_STEP_SIZE = 0.05
@@ -133,11 +133,12 @@ def _chunk(
     exact: tuple[int, ...],
 ) -> tuple[_State, tuple[Scan, PyTree]]:
     """`draws` times `thin` scans, starting at scan number `first`."""
+    posteriors = conditioned(posterior, path)
 
     def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
         step_sizes = adaptation.step_sizes(state.adaptation, warming)
         replicas, record = tempering.scan(
-            posterior, path, key, number, state.replicas, step_sizes, max_steps, exact
+            posteriors, path, key, number, state.replicas, step_sizes, max_steps, exact
         )
         adapted = adaptation.update(state.adaptation, record.acceptance.mean(0), warming & ~is_prior(path))
         return _State(replicas, adapted), record

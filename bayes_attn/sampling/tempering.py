@@ -87,7 +87,7 @@ def partners(rungs: int, parity: Int[Array, ""]) -> Int[Array, " rung"]:
 
 
 def scan(
-    posterior: Posterior,
+    posteriors: tuple[Posterior, int | None],
     path: Controls,
     key: PRNGKeyArray,
     number: Int[Array, ""],
@@ -97,6 +97,8 @@ def scan(
     exact: tuple[int, ...],
 ) -> tuple[Replicas, Scan]:
     """Explore every rung once (the rungs in `exact` by prior draws), then swap.
+
+    `posteriors` are those of `controls.conditioned`.
 
     The randomness is a function of (key, scan number, chain, replica) alone, so chunking and resuming change nothing.
     Exploration is mapped over rungs outside and chains inside: what depends on the controls alone (the count tensor of
@@ -109,21 +111,31 @@ def scan(
     streams = jnp.arange(chains)[:, None] * rungs + replicas.replica_at
     keys = jax.vmap(jax.vmap(lambda stream: jax.random.fold_in(explore_key, stream)))(streams)
 
+    at_rung, axis = posteriors
     over_chains = jax.vmap(
-        lambda k, params, controls, step: hamiltonian_step(posterior, k, params, controls, step, num_steps),
-        in_axes=(0, 0, None, None),
+        lambda posterior, k, params, controls, step: hamiltonian_step(posterior, k, params, controls, step, num_steps),
+        in_axes=(None, 0, 0, None, None),
     )
-    explored = jax.vmap(over_chains, in_axes=(1, 1, 0, 0), out_axes=1)(keys, by_rung(replicas), path, step_sizes)
+    explored = jax.vmap(over_chains, in_axes=(axis, 1, 1, 0, 0), out_axes=1)(
+        at_rung, keys, by_rung(replicas), path, step_sizes
+    )
+
+    def pick(tree: PyTree, rung: int | Array) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[rung], tree)
+
+    def posterior_at(rung: int | Array) -> Posterior:
+        return at_rung if axis is None else pick(at_rung, rung)
+
     for rung in exact:
-        controls = jax.tree.map(lambda control, rung=rung: control[rung], path)
-        draws = jax.vmap(lambda k, controls=controls: prior_draw(posterior, k, controls))(keys[:, rung])
+        draw = jax.vmap(prior_draw, in_axes=(None, 0, None))
+        draws = draw(posterior_at(rung), keys[:, rung], pick(path, rung))
         explored = jax.tree.map(lambda all_, drawn, rung=rung: all_.at[:, rung].set(drawn), explored, draws)
 
     parity = number % 2
     partner = partners(rungs, parity)
-    density_over_chains = jax.vmap(lambda params, controls: log_density(posterior, params, controls), (0, None))
-    crossed = jax.vmap(density_over_chains, (1, 0), out_axes=1)(
-        explored.params, jax.tree.map(lambda control: control[partner], path)
+    over_chains = jax.vmap(log_density, in_axes=(None, 0, None))
+    crossed = jax.vmap(over_chains, in_axes=(axis, 1, 0), out_axes=1)(
+        posterior_at(partner), explored.params, pick(path, partner)
     )
     source, probability = swap(swap_key, explored.log_density, crossed, parity)
 
@@ -134,7 +146,7 @@ def scan(
         params=jax.tree.map(put_back, replicas.params, explored.params),
         replica_at=jnp.take_along_axis(replicas.replica_at, source, axis=1),
     )
-    order = jax.vmap(jax.vmap(posterior.order_parameters))(explored.params)
+    order = jax.vmap(jax.vmap(posterior_at(0).order_parameters))(explored.params)
     stayed = source == jnp.arange(rungs)
     record = Scan(
         order_parameters=jax.tree.map(lambda x: jnp.take_along_axis(x, source, axis=1), order),

@@ -32,6 +32,8 @@ LOG_NEGLIGIBLE = 18.0
 """Parts of the tau integral below exp(-18) of its peak are dropped."""
 LARGE_WEIGHT = 0.7
 """A key other than the copied one counts as large above this weight."""
+LEAST_REACH = 60.0
+"""k goes at least this far, for the sake of the taper, which is felt when the copied key has nearly all the weight."""
 TILT_STRIDE = 4
 """The tilt needs no accuracy (the integral does not depend on it), so it is found on every fourth node."""
 
@@ -170,20 +172,21 @@ class RowLaw:
         # tau = typical value + spread * sinh(r): dense where log T lies without data, and wide enough for a copied key.
         sigma = self.logit_scale
         spread = 4 * min(math.sqrt(math.expm1(sigma**2) / self.length), 0.25)
-        ends = -math.asinh((1.5 * sigma + sigma**2 / 2) / spread), math.asinh(4.0 / spread)
+        ends = -math.asinh((1.5 * sigma + sigma**2 / 2) / spread), math.asinh(7.0 / spread)
 
         def tau_of(r: Array) -> Array:
             return self._typical + spread * jnp.sinh(r)
 
         find_tilt = jax.vmap(partial(self._find_tilt, t, u))
-        coarse = jnp.linspace(*ends, 40)
+        coarse = jnp.linspace(*ends, 48)
         estimate, variance = jax.vmap(partial(self._estimate, t, u))(find_tilt(tau_of(coarse)), tau_of(coarse))
         height = estimate - estimate.max()
         alive = height > -LOG_NEGLIGIBLE
         step = coarse[1] - coarse[0]
         low = jnp.min(jnp.where(alive, coarse, jnp.inf)) - step
         high = jnp.max(jnp.where(alive, coarse, -jnp.inf)) + step
-        reach = 7.0 / jnp.sqrt(jnp.min(jnp.where(height > -12.0, variance, jnp.inf)))
+        narrowest = jnp.sqrt(jnp.min(jnp.where(height > -12.0, variance, jnp.inf)))
+        reach = jnp.maximum(7.0 / narrowest, LEAST_REACH) * math.sqrt(self.resolution)
 
         r = low + (high - low) * jnp.linspace(0.0, 1.0, int(48 * self.resolution))
         tau = tau_of(r)

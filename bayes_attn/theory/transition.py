@@ -5,7 +5,7 @@ first-order: these are the spinodals, the transition is where the effective acti
 branches, and the barrier is F on the middle branch above them. Otherwise the head appears in a crossover.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -61,9 +61,12 @@ class Branches:
     def spline(self, values: Float[np.ndarray, " point"]) -> BSpline:
         return make_interp_spline(np.arange(len(values)), values, k=5)
 
-    def at(self, index: float) -> SaddlePoints:
-        """The saddle point at a running index."""
-        return SaddlePoints(*(float(self.spline(values)(index)) for values in self.curve))
+    def at(self, index: float) -> tuple[float, float, float]:
+        """(copy mass, participation, effective action) at a running index."""
+        curve = self.curve
+        values = (curve.copy_mass, curve.participation, curve.effective_action)
+        m, q, free = (float(self.spline(value)(index)) for value in values)
+        return m, q, free
 
 
 def branches(posterior: CopyPosterior, resolution: float = 1.0) -> Branches:
@@ -97,9 +100,9 @@ def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
     spinodal_low, spinodal_high = float(load(bottom)), float(load(top))
     margin = 1e-9 * (spinodal_high - spinodal_low)
     critical = brentq(difference, spinodal_low + margin, spinodal_high - margin, xtol=1e-12 * spinodal_high)
-    disordered = lines.at(index_at(critical, 0, top))
-    middle = lines.at(index_at(critical, top, bottom))
-    copy = lines.at(index_at(critical, bottom, last))
+    m_disordered, q_disordered, free = lines.at(index_at(critical, 0, top))
+    m_middle, _, free_middle = lines.at(index_at(critical, top, bottom))
+    m_copy, q_copy, _ = lines.at(index_at(critical, bottom, last))
     return Transition(
         order="first",
         critical_load=critical,
@@ -107,13 +110,13 @@ def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
         critical_data=posterior.num_sequences(critical),
         spinodal_low=spinodal_low,
         spinodal_high=spinodal_high,
-        barrier=middle.effective_action - disordered.effective_action,
+        barrier=free_middle - free,
         barrier_error=None,
-        copy_mass_disordered=disordered.copy_mass,
-        copy_mass_copy=copy.copy_mass,
-        participation_disordered=disordered.participation,
-        participation_copy=copy.participation,
-        copy_mass_barrier=middle.copy_mass,
+        copy_mass_disordered=m_disordered,
+        copy_mass_copy=m_copy,
+        participation_disordered=q_disordered,
+        participation_copy=q_copy,
+        copy_mass_barrier=m_middle,
         steepest_load=critical,
     )
 
@@ -129,8 +132,6 @@ def transition(posterior: CopyPosterior) -> Transition:
     InvalidInput: there is no theory for this attention kind, prior or task.
     ArithmeticError: no solution was found.
     """
-    from dataclasses import replace
-
     if posterior.attention == "linear":
         critical = critical_load(posterior)
         unset = dict.fromkeys(Transition.__dataclass_fields__)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from bayes_attn import theory
 from bayes_attn.diagnostics import to_datatree
@@ -84,25 +84,26 @@ class TransitionRun:
 
     def sentences(self) -> list[str]:
         """What was found, how sure it is, and what is missing; each a plain sentence."""
-        settings, transition, verdict = self.settings, self.transition, self.verdict
-        what = f"{settings.attention.capitalize()} attention with L = {settings.length}, V = {settings.vocab}"
+        settings, verdict = self.settings, self.verdict
         kind = "population" if isinstance(self.posterior, Population) else "data-set"
+        what = f"{settings.attention.capitalize()} attention, L = {settings.length}, V = {settings.vocab}, {kind} posterior"
         because = "; ".join(verdict.reasons)
-        rung = verdict.depth_rung
-        at = f"load {self.loads[rung]:.4g} ({self.data[rung]:.4g} sequences)"
+        depth = f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"
         if verdict.finding == "undecided":
-            found = f"{what}, {kind} posterior: undecided. The run is not in equilibrium: {because}."
+            found = ["undecided, because the run is not in equilibrium.", f"Why: {because}."]
         elif verdict.finding == "two phases":
-            found = (
-                f"{what}, {kind} posterior: two phases coexist. At {at} the copy mass has two peaks with a valley "
-                f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT deep between them; {because}."
-            )
+            rung = verdict.depth_rung
+            at = f"load {self.loads[rung]:.4g} ({self.data[rung]:.4g} sequences)"
+            found = [
+                "two phases coexist at this size.",
+                f"At {at} the copy mass has two peaks with a valley {depth} deep between them; {because}.",
+            ]
         else:
-            found = (
-                f"{what}, {kind} posterior: {self.symbol} grows continuously, with a single peak at every data amount "
-                f"(no valley deeper than {max(verdict.depth, 0.0):.2f} ± {verdict.depth_error:.2f} kT); {because}."
-            )
-        return [found, self._theory_sentence(), self._missing_sentence()]
+            found = [
+                f"{self.symbol} grows continuously.",
+                f"It has a single peak at every data amount (deepest valley {depth}); {because}.",
+            ]
+        return [f"{what}: {found[0]}", found[1], self._theory_sentence(), self._missing_sentence()]
 
     def _theory_sentence(self) -> str:
         transition = self.transition
@@ -240,7 +241,7 @@ def _posterior_and_loads(
     return posterior, np.array([posterior.load(int(amount)) for amount in wanted])
 
 
-def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[Array, Float[np.ndarray, " chain"]]:
+def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[Array, Bool[np.ndarray, " chain"]]:
     """Starts of every replica, and which chains are hot: odd ones."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x57A7), (CHAINS, rungs))
     cold = jax.vmap(jax.vmap(posterior.sample_prior))(keys)

@@ -1,5 +1,8 @@
 """Swaps and one joint scan, against brute force, exact counts and exact draws."""
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +10,16 @@ import pytest
 from gaussian import Gaussian
 from scipy import stats
 
-from bayes_attn import load_ladder
+from bayes_attn import Controls, load_ladder
 from bayes_attn.sampling import log_density
+from bayes_attn.sampling.controls import conditioned
 from bayes_attn.sampling.run import _count_returns
-from bayes_attn.sampling.tempering import Replicas, by_rung, partners, scan, swap
+from bayes_attn.sampling.tempering import Replicas, Scan, by_rung, partners, scan, swap
+
+
+@eqx.filter_jit
+def one_scan(posterior: Gaussian, path: Controls, *rest: Any) -> tuple[Replicas, Scan]:
+    return scan(conditioned(posterior, path), path, *rest)
 
 
 def test_a_sweep_is_a_permutation_of_paired_neighbours(key: jax.Array) -> None:
@@ -79,9 +88,7 @@ def test_one_scan_leaves_exact_draws_exact(key: jax.Array) -> None:
     steps = jnp.array([0.5, 0.45, 0.4, 0.3])
     swapped = 0
     for number in range(3):
-        state, record = jax.jit(scan, static_argnums=(0, 6, 7))(
-            posterior, load_ladder(loads), key, jnp.asarray(number), state, steps, 6, (0,)
-        )
+        state, record = one_scan(posterior, load_ladder(loads), key, jnp.asarray(number), state, steps, 6, (0,))
         swapped += int(np.sum(np.asarray(record.replica_at) != np.arange(4)))
     assert swapped > chains
     draws = np.asarray(by_rung(state)["x"])
@@ -96,7 +103,7 @@ def test_what_is_recorded_belongs_to_the_recorded_state(key: jax.Array) -> None:
     params = jax.vmap(jax.vmap(posterior.sample_prior))(jax.random.split(key, (5, 3)))
     state = Replicas(params, jnp.broadcast_to(jnp.arange(3), (5, 3)))
     for number in range(4):
-        state, record = scan(posterior, path, key, jnp.asarray(number), state, jnp.full(3, 0.3), 4, (0,))
+        state, record = one_scan(posterior, path, key, jnp.asarray(number), state, jnp.full(3, 0.3), 4, (0,))
         at_rungs = jax.vmap(lambda params, controls: log_density(posterior, params, controls))
         density = jax.vmap(at_rungs, (0, None))(by_rung(state), path)
         np.testing.assert_allclose(record.log_density, density, rtol=1e-12)

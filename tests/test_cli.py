@@ -1,0 +1,200 @@
+"""The command line, in this process: what it prints, what it writes, and how it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bayes_attn.cli import main
+
+SHARED = {
+    "attention", "length", "vocab", "order", "critical_load", "critical_data", "spinodal_low", "spinodal_high",
+    "barrier", "copy_mass_disordered", "copy_mass_copy", "critical_load_error",
+}  # fmt: skip
+ROW = {"load", "data", "copy_mass", "copy_mass_error", "participation", "theory_copy_mass", "ess", "rhat"}
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    """Run a verb with --json; standard output must be one JSON object and nothing else."""
+    main([*arguments, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one small run of the main job."""
+    folder = tmp_path_factory.mktemp("main") / "run"
+    main(["transition", "--small", "--out", str(folder)])
+    return folder
+
+
+def test_theory_of_softmax(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(capsys, "theory")
+    assert set(content) >= SHARED
+    assert content["order"] == "first"
+    assert content["critical_load"] == pytest.approx(2.613, abs=0.002)
+    assert content["critical_data"] == pytest.approx(content["critical_load"] * 16)
+
+
+def test_theory_of_linear_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(capsys, "theory", "--attention", "linear", "--noise", "2")
+    assert content["order"] == "second"
+    assert content["critical_data"] == pytest.approx(2 * 16 * (1 + 256 / 240))
+    assert content["barrier"] is None
+
+
+def test_theory_of_a_crossover(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(capsys, "theory", "--length", "12", "--vocab", "12")
+    assert content["order"] == "crossover"
+    assert content["critical_load"] is None
+
+
+def test_theory_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["theory", "--attention", "linear"])
+    assert "critical load" in capsys.readouterr().out
+
+
+def test_results(small: Path) -> None:
+    results = json.loads((small / "results.json").read_text())
+    assert set(results) >= SHARED | {"rows", "seed", "versions", "seconds"}
+    assert all(set(row) == ROW for row in results["rows"])
+    assert len(results["rows"]) == 10
+    for row in results["rows"]:
+        # 4.5 standard errors, and the density's corrections of order 1/L.
+        assert abs(row["copy_mass"] - row["theory_copy_mass"]) < 4.5 * row["copy_mass_error"] + 0.02 * row["copy_mass"]
+        assert row["rhat"] < 1.1
+    assert results["phase_round_trips"] > 10
+    assert results["seconds"] > 0
+    assert results["versions"]["jax"]
+
+
+def test_posterior_file(small: Path) -> None:
+    with xr.open_datatree(small / "posterior.nc", engine="netcdf4") as tree:
+        logits = tree["posterior"]["logits"]
+        assert logits.dims == ("chain", "draw", "load", "query", "key")
+        assert logits.shape == (4, 50, 10, 16, 16)
+        assert {"copy_mass", "participation"} <= set(tree["posterior"].data_vars)
+        assert {"lp", "acceptance_rate", "diverging"} <= set(tree["sample_stats"].data_vars)
+        # The stored order parameter is that of the stored logits.
+        weights = np.exp(logits.values) / np.exp(logits.values).sum(-1, keepdims=True)
+        rows = np.arange(16)
+        np.testing.assert_allclose(weights[..., rows, rows - 1].mean(-1), tree["posterior"]["copy_mass"], rtol=1e-5)
+        results = json.loads((small / "results.json").read_text())
+        every = tree["every_scan"]["copy_mass"].mean(("chain", "scan"))
+        np.testing.assert_allclose(every, [row["copy_mass"] for row in results["rows"]], rtol=1e-5)
+
+
+def test_report_is_whole_and_self_contained(small: Path) -> None:
+    page = (small / "report.html").read_text()
+    results = json.loads((small / "results.json").read_text())
+    for heading in ("Copy mass against data", "Below, at and above", "Mean attention matrices", "Convergence"):
+        assert heading in page
+    assert page.count("data:image/png;base64,") == 4
+    for text in ("R-hat", "effective sample size", "swap rate", "round trips", "bayes-attn transition --small"):
+        assert text in page
+    assert results["sentences"][0] in page
+    assert "http" not in page
+    for name in ("copy_mass", "histograms", "attention", "diagnostics"):
+        assert (small / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_second_run_into_the_same_folder_is_refused(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (small / "results.json").read_bytes()
+    with pytest.raises(SystemExit) as stop:
+        main(["transition", "--small", "--out", str(small)])
+    assert stop.value.code == 2
+    assert "holds a run's results" in capsys.readouterr().err
+    assert (small / "results.json").read_bytes() == before
+
+
+def test_linear_attention_runs_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run(capsys, "transition", "--attention", "linear", "--small", "--out", str(tmp_path / "run"))
+    assert results["order"] == "second"
+    assert results["finding"] in ("continuous", "undecided")
+    for row in results["rows"]:
+        assert abs(row["copy_mass"] - row["theory_copy_mass"]) < 4.5 * row["copy_mass_error"]
+
+
+def test_own_tokens_run_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = np.random.default_rng(1).integers(0, 4, size=(30, 5))
+    np.save(tmp_path / "tokens.npy", tokens)
+    options = ["--tokens", str(tmp_path / "tokens.npy"), "--length", "5", "--vocab", "4", "--noise", "2"]
+    results = run(capsys, "transition", *options, "--small", "--out", str(tmp_path / "run"))
+    assert results["posterior"] == "dataset"
+    data = [row["data"] for row in results["rows"]]
+    np.testing.assert_allclose(data, np.round(data), atol=1e-9)
+    assert data[-1] <= 30
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "i.i.d. uniform tokens" in page
+
+
+BAD = {
+    "unknown attention": (["--attention", "cosine"], "`attention` must be one of softmax, linear, got 'cosine'"),
+    "short": (["--length", "2"], "`length` must be an integer of at least 3, got 2"),
+    "no vocabulary": (["--vocab", "1"], "`vocab` must be an integer of at least 2, got 1"),
+    "no logit scale": (["--logit-scale", "0"], "`logit_scale` must be a positive finite number, got 0.0"),
+    "negative value scale": (["--value-scale", "-1"], "`value_scale` must be a positive finite number, got -1.0"),
+    "no noise": (["--noise", "nan"], "`noise` must be a positive finite number, got nan"),
+    "not a number": (["--length", "many"], "--length"),
+    "unknown option": (["--lenght", "16"], "--lenght"),
+}
+BAD_TRANSITION = {
+    "posterior": (["--posterior", "both"], "`posterior` must be population or dataset, got 'both'"),
+    "seed": (["--seed", "-1"], "`seed` must be an integer of at least 0, got -1"),
+    "missing tokens": (["--tokens", "{tmp}/none.npy"], "`tokens` must be a file that exists"),
+    "real tokens": (["--tokens", "{tmp}/real.npy"], "`tokens` must hold integers, got dtype float64"),
+    "flat tokens": (["--tokens", "{tmp}/flat.npy"], "`tokens` must be two-dimensional"),
+    "cut tokens": (["--tokens", "{tmp}/cut.npy"], "`tokens` must be a whole .npy file"),
+    "large token": (["--tokens", "{tmp}/large.npy"], "`tokens` must lie in 0 ... 15 (`vocab` = 16), got 16 at sequence 0"),
+    "wrong length": (["--tokens", "{tmp}/long.npy"], "must have rows of `length` = 16 positions, got rows of 17"),
+    "tokens without a data set": (
+        ["--tokens", "{tmp}/good.npy", "--posterior", "population"],
+        "`posterior` must be dataset when `tokens` is given",
+    ),
+    "file as folder": (["--out", "{tmp}/good.npy"], "`out` must be a folder"),
+    "full folder": (["--out", "{tmp}"], "`out` must be new or empty"),
+}
+CASES = [("theory", *case) for case in BAD.values()]
+CASES += [("transition", *case) for case in [*BAD.values(), *BAD_TRANSITION.values()]]
+
+
+@pytest.mark.parametrize(("verb", "options", "message"), CASES, ids=lambda case: str(case)[:40])
+def test_bad_input_gets_one_line(
+    verb: str, options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    good = np.zeros((60, 16), int)
+    np.save(tmp_path / "good.npy", good)
+    np.save(tmp_path / "real.npy", good.astype(float))
+    np.save(tmp_path / "flat.npy", good.ravel())
+    np.save(tmp_path / "large.npy", good + 16)
+    np.save(tmp_path / "long.npy", np.zeros((60, 17), int))
+    whole = (tmp_path / "good.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:1000])
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        main([verb, *(option.replace("{tmp}", str(tmp_path)) for option in options)])
+    captured = capsys.readouterr()
+    assert stop.value.code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_starts_without_the_heavy_libraries() -> None:
+    """In a fresh process: help is printed with an example for each verb, and neither jax nor arviz is loaded."""
+    code = (
+        "import sys\nfrom bayes_attn.cli import main\n"
+        "try:\n    main(['transition', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('jax', 'arviz', 'matplotlib', 'scipy') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Example: bayes-attn transition" in done.stdout
+    assert done.stderr.strip() == "[]"
