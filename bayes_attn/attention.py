@@ -40,13 +40,13 @@ class AttentionKind:
 ATTENTION_KINDS: dict[str, AttentionKind] = {
     "softmax": AttentionKind(
         weights=softmax,
-        logit_variance=lambda logit_scale, length: logit_scale**2,
+        logit_variance=lambda logit_scale, _length: logit_scale**2,
         copy_logit=lambda length: math.log(4.0 * length),
     ),
     "linear": AttentionKind(
         weights=linear,
         logit_variance=lambda logit_scale, length: logit_scale**2 / length,
-        copy_logit=lambda length: 1.0,
+        copy_logit=lambda _length: 1.0,
     ),
 }
 

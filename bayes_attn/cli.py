@@ -61,7 +61,14 @@ def _prepare() -> None:
 def _progress() -> Iterator[Callable[[str, float], None]]:
     """A bar per stage on standard error, with the time left."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description:>9}"),

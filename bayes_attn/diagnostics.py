@@ -96,7 +96,7 @@ def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[
             "sample_stats": {name: values[:, at_draws] for name, values in stats.items()},
         },
         coords={"load": load} | coords,
-        dims=dict.fromkeys([*order, *stats], ["load"]) | {parameter: ["load", *dims]},
+        dims={name: ["load"] for name in [*order, *stats]} | {parameter: ["load", *dims]},
     )
     every = {name: (("chain", "scan", "load"), values.astype(np.float32)) for name, values in order.items()}
     every["lp"] = (("chain", "scan", "load"), samples.log_density)

@@ -4,6 +4,7 @@ Everything that samples, trains or judges knows only the `Posterior` contract, s
 the same engine.
 """
 
+import abc
 import math
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -18,7 +19,6 @@ from bayes_attn.errors import InvalidInput, require, require_positive
 from bayes_attn.order_parameters import OrderParameters, measure
 from bayes_attn.priors import IidLogits, Prior
 from bayes_attn.tasks import CopyTask, count_tensor
-
 
 Scalar = TypeVar("Scalar", float, Array)
 """A number on the host, or one inside a trace."""
@@ -69,10 +69,10 @@ class CopyPosterior(eqx.Module):
     def __init__(
         self,
         task: CopyTask,
-        attention: str = "softmax",
-        logit_scale: float = 1.0,
-        value_scale: float = 1.0,
-        noise: float = 1.0,
+        attention: str,
+        logit_scale: float,
+        value_scale: float,
+        noise: float,
     ) -> None:
         owner = type(self).__name__
         require(isinstance(task, CopyTask), owner, "task", "must be a CopyTask", task)
@@ -111,6 +111,10 @@ class CopyPosterior(eqx.Module):
     def log_prior(self, params: PyTree) -> Float[Array, ""]:
         return self.prior.log_density(params)
 
+    @abc.abstractmethod
+    def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
+        """See `Posterior`."""
+
     def order_parameters(self, params: PyTree) -> OrderParameters:
         return measure(self.weights(params), jnp.asarray(self.task.queries), jnp.asarray(self.task.sources))
 
@@ -123,8 +127,18 @@ class CopyPosterior(eqx.Module):
 class Population(CopyPosterior):
     """The posterior under data-averaged statistics; a function of the four order parameters (theory, section 3).
 
-    Tokens are i.i.d. and uniform. The log-likelihood is -U, which is 0 at load 0.
+    Tokens are i.i.d. and uniform. The log-likelihood is -U, which is 0 at load 0. Parameters as `CopyPosterior`.
     """
+
+    def __init__(
+        self,
+        task: CopyTask,
+        attention: str = "softmax",
+        logit_scale: float = 1.0,
+        value_scale: float = 1.0,
+        noise: float = 1.0,
+    ) -> None:
+        super().__init__(task, attention, logit_scale, value_scale, noise)
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """-U(m, q, m_u, q_u) at load alpha, in nats."""
@@ -220,6 +234,7 @@ class DataSetAtLoad(CopyPosterior):
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """As `DataSet.log_likelihood` at the load it was made for, whatever `load` says; V x V algebra only."""
+        del load
         task, vocab = self.task, self.task.vocab
         weights = self.weights(params)
         rows = weights[task.queries]

@@ -94,7 +94,7 @@ def count_tensor(
     The sufficient statistic of a data set (theory, section 2): the posterior needs the sequences through nothing else.
     `prefixes` must not decrease.
     """
-    num_sequences, length = tokens.shape
+    length = tokens.shape[1]
     size = length * vocab
     counts = np.zeros((len(prefixes), size, size))
     total = np.zeros((size, size))

@@ -149,7 +149,10 @@ BAD_TRANSITION = {
     "real tokens": (["--tokens", "{tmp}/real.npy"], "`tokens` must hold integers, got dtype float64"),
     "flat tokens": (["--tokens", "{tmp}/flat.npy"], "`tokens` must be two-dimensional"),
     "cut tokens": (["--tokens", "{tmp}/cut.npy"], "`tokens` must be a whole .npy file"),
-    "large token": (["--tokens", "{tmp}/large.npy"], "`tokens` must lie in 0 ... 15 (`vocab` = 16), got 16 at sequence 0"),
+    "large token": (
+        ["--tokens", "{tmp}/large.npy"],
+        "`tokens` must lie in 0 ... 15 (`vocab` = 16), got 16 at sequence 0",
+    ),
     "wrong length": (["--tokens", "{tmp}/long.npy"], "must have rows of `length` = 16 positions, got rows of 17"),
     "tokens without a data set": (
         ["--tokens", "{tmp}/good.npy", "--posterior", "population"],

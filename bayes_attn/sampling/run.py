@@ -47,7 +47,13 @@ class Schedule:
         require_integer("Schedule", "draws", self.draws, least=1)
         require_integer("Schedule", "max_steps", self.max_steps, least=1)
         require_integer("Schedule", "warmup", self.warmup, least=self.thin)
-        require(self.warmup % self.thin == 0, "Schedule", "warmup", f"must be a multiple of `thin` = {self.thin}", self.warmup)
+        require(
+            self.warmup % self.thin == 0,
+            "Schedule",
+            "warmup",
+            f"must be a multiple of `thin` = {self.thin}",
+            self.warmup,
+        )
 
     @property
     def scans(self) -> int:
@@ -137,9 +143,7 @@ def _chunk(
 
     def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
         step_sizes = adaptation.step_sizes(state.adaptation, warming)
-        replicas, record = tempering.scan(
-            posteriors, path, key, number, state.replicas, step_sizes, max_steps, exact
-        )
+        replicas, record = tempering.scan(posteriors, path, key, number, state.replicas, step_sizes, max_steps, exact)
         adapted = adaptation.update(state.adaptation, record.acceptance.mean(0), warming & ~is_prior(path))
         return _State(replicas, adapted), record
 

@@ -33,8 +33,8 @@ class Action:
     value_scale: float
 
     def _direction(self, load: ArrayLike, overlap: ArrayLike, power: ArrayLike) -> Array:
-        growth = 1 + load * power
-        return 0.5 * self.vocab * (jnp.log(growth) - (load * overlap / self.value_scale) ** 2 / growth)
+        growth = 1 + jnp.multiply(load, power)
+        return 0.5 * self.vocab * (jnp.log(growth) - (jnp.multiply(load, overlap) / self.value_scale) ** 2 / growth)
 
     def bulk(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
         """The V - 1 token directions orthogonal to the uniform one; 0 at load 0."""
@@ -49,20 +49,27 @@ class Action:
         """V (V - 1) / L, the weight of the data against one row's entropy."""
         return self.vocab * (self.vocab - 1) / self.length
 
-    def conjugate_copy_mass(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
+    def conjugate_copy_mass(
+        self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
+    ) -> Float[Array, "..."]:
         """t = -(1/L) dU/dm (theory, section 4b)."""
-        return self.stiffness * (load / self.value_scale) ** 2 * copy_mass / (1 + load * participation)
+        growth = 1 + jnp.multiply(load, participation)
+        return self.stiffness * jnp.square(load) * copy_mass / (self.value_scale**2 * growth)
 
-    def conjugate_participation(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
+    def conjugate_participation(
+        self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
+    ) -> Float[Array, "..."]:
         """u = -(1/L) dU/dq (theory, section 4b)."""
-        growth = 1 + load * participation
-        signal = load * (load * copy_mass / (self.value_scale * growth)) ** 2
-        return -0.5 * self.stiffness * (load / growth + signal)
+        growth = 1 + jnp.multiply(load, participation)
+        signal = jnp.asarray(load) * (jnp.multiply(load, copy_mass) / (self.value_scale * growth)) ** 2
+        return -0.5 * self.stiffness * (jnp.divide(load, growth) + signal)
 
-    def load_of_conjugate(self, conjugate: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
+    def load_of_conjugate(
+        self, conjugate: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
+    ) -> Float[Array, "..."]:
         """The load at which `conjugate_copy_mass` equals `conjugate`: the positive root of a quadratic."""
-        drive = self.stiffness / self.value_scale**2 * copy_mass
-        linear = conjugate * participation
+        drive = self.stiffness / self.value_scale**2 * jnp.asarray(copy_mass)
+        linear = jnp.multiply(conjugate, participation)
         return (linear + jnp.sqrt(linear**2 + 4 * drive * conjugate)) / (2 * drive)
 
 

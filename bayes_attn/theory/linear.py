@@ -67,9 +67,7 @@ def _marginals(
     row_power = overlap**2 + jnp.exp(log_a)
     participation = (row_power + n**2 + jnp.exp(log_b)) / length
     log_prior = (
-        0.5 * (length - 1) * log_a
-        + 0.5 * (length * (length - 1) - 1) * log_b
-        - 0.5 * length * participation / variance
+        0.5 * (length - 1) * log_a + 0.5 * (length * (length - 1) - 1) * log_b - 0.5 * length * participation / variance
     )
     energy = action.bulk(load, copy_mass, participation) + action.uniform(load, overlap, row_power)
     log_weight = log_prior - energy
@@ -100,14 +98,14 @@ def order_parameter_law(posterior: CopyPosterior, load: float) -> OrderParameter
         for _ in range(4):
             marginals, _ = _marginals(action, COARSE_SHAPE, variance, load, jnp.asarray(box))
             for axis, marginal in enumerate(marginals):
-                nodes = np.linspace(*box[axis], len(marginal))
+                nodes = np.linspace(box[axis, 0], box[axis, 1], len(marginal))
                 inside = nodes[np.asarray(marginal) > np.exp(-LOG_NEGLIGIBLE) * marginal.max()]
                 margin = nodes[1] - nodes[0]
                 box[axis] = inside[0] - margin, inside[-1] + margin
         marginals, participation = _marginals(action, FINE_SHAPE, variance, load, jnp.asarray(box))
-        nodes, weight = np.linspace(*box[1], FINE_SHAPE[1]), np.asarray(marginals[1])
+        nodes, weight = np.linspace(box[1, 0], box[1, 1], FINE_SHAPE[1]), np.asarray(marginals[1])
     # Finer between the nodes, because |m| has a kink that the trapezoidal rule would see.
-    copy_mass = np.linspace(*box[1], 20 * FINE_SHAPE[1])
+    copy_mass = np.linspace(box[1, 0], box[1, 1], 20 * FINE_SHAPE[1])
     probability = np.maximum(make_interp_spline(nodes, weight, k=5)(copy_mass), 0.0)
     density = Density(copy_mass, probability / np.trapezoid(probability, copy_mass))
     return OrderParameterLaw(density, density.mean(np.abs), density.mean(np.square), float(participation))

@@ -103,7 +103,7 @@ class RowLaw:
             return 1 + 0.5 * bend * np.exp(v / 2)
 
         ends = stretch(np.array([bottom, top]))
-        uniform = np.linspace(*ends, int((ends[1] - ends[0]) * 9 * self.resolution))
+        uniform = np.linspace(ends[0], ends[1], int((ends[1] - ends[0]) * 9 * self.resolution))
         fine = np.linspace(bottom, top, 20_000)
         v = np.interp(uniform, stretch(fine), fine)
         for _ in range(3):
@@ -116,7 +116,7 @@ class RowLaw:
         self, t: Array, u: Array, tilt: Array, tau: Array, stride: int = 1
     ) -> tuple[Float[Array, " node"], Float[Array, " node"]]:
         """Exponents of g_0 and g_1 at k = 0."""
-        v, p, base = (x[::stride] for x in self._nodes())
+        v, p, base = (jnp.asarray(x[::stride]) for x in self._nodes())
         shared = base - 0.5 * jnp.square((v + tau) / self.logit_scale) - tilt * p + u * p**2
         return shared + t * p, shared
 
@@ -191,9 +191,7 @@ class RowLaw:
         r = low + (high - low) * jnp.linspace(0.0, 1.0, int(48 * self.resolution))
         tau = tau_of(r)
         num_k = int(max(56.0, 0.37 * self._typical_reach) * self.resolution)
-        return _Contour(
-            tau, spread * jnp.cosh(r) * (r[1] - r[0]), find_tilt(tau), reach * jnp.arange(num_k) / num_k
-        )
+        return _Contour(tau, spread * jnp.cosh(r) * (r[1] - r[0]), find_tilt(tau), reach * jnp.arange(num_k) / num_k)
 
     def _cumulant(self, fields: Float[Array, " 2"], contour: _Contour) -> Float[Array, ""]:
         tau, tau_weights, tilt, k = contour

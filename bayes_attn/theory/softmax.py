@@ -21,16 +21,16 @@ from bayes_attn.theory.row_law import RowLaw, RowMoments
 class SaddlePoints(NamedTuple):
     """Points on a curve of saddle points; all arrays of one shape."""
 
-    conjugate_copy_mass: Float[Array, "*point"]
+    conjugate_copy_mass: Float[Array | np.ndarray, "*point"]
     """t."""
-    conjugate_participation: Float[Array, "*point"]
+    conjugate_participation: Float[Array | np.ndarray, "*point"]
     """u."""
-    load: Float[Array, "*point"]
-    copy_mass: Float[Array, "*point"]
-    participation: Float[Array, "*point"]
-    effective_action: Float[Array, "*point"]
+    load: Float[Array | np.ndarray, "*point"]
+    copy_mass: Float[Array | np.ndarray, "*point"]
+    participation: Float[Array | np.ndarray, "*point"]
+    effective_action: Float[Array | np.ndarray, "*point"]
     """F = U + L I, in kT."""
-    log_prefactor: Float[Array, "*point"]
+    log_prefactor: Float[Array | np.ndarray, "*point"]
     """Logarithm of the Gaussian fluctuation factor of p(m)."""
 
 
@@ -158,7 +158,7 @@ def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 
         guess = action.conjugate_participation(load, 1 / action.length, 2 / action.length)
         march = jax.vmap(lambda conjugates, start, at: _march(row_law, action, conjugates, start, at, 1e-5))
         upper, _ = march(outward, _Start(zero, guess, zero), load)
-        lower, _ = march(inward, _Start(zero, upper.conjugate_participation[:, 0], zero), load)
+        lower, _ = march(inward, _Start(zero, jnp.asarray(upper.conjugate_participation)[:, 0], zero), load)
         curves = jax.tree.map(lambda a, b: np.concatenate([np.asarray(b)[:, ::-1], np.asarray(a)], 1), upper, lower)
     start = inward.shape[1]
     found = []
@@ -176,7 +176,9 @@ def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 
         last = start + min(np.flatnonzero(~good[start:]), default=len(m) - start)
         m, log_density = m[first:last], log_density[first:last]
         if len(m) < 10 or max(log_density[0], log_density[-1]) > log_density.max() - 7.0:
-            raise ArithmeticError(f"no curve of saddle points that spans the density at load {value:.6g} of {posterior}")
+            raise ArithmeticError(
+                f"no curve of saddle points that spans the density at load {value:.6g} of {posterior}"
+            )
         log_density = log_density - log_density.max()
         inside = np.flatnonzero(log_density > -30.0)
         low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(m) - 1)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy.interpolate import BSpline, make_interp_spline
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.linear import critical_load
@@ -21,30 +21,31 @@ COARSE = 0.75
 """Resolution, relative to the requested one, whose result is compared to give the numerical error."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Transition:
     """A transition of one posterior, from the theory alone; None where an entry does not apply."""
 
     order: Literal["first", "second", "crossover"]
-    critical_load: float | None
+    critical_load: float | None = None
     """alpha at coexistence (first order) or at the loss of stability of m = 0 (second order)."""
-    critical_load_error: float | None
+    critical_load_error: float | None = None
     """Numerical error of `critical_load`: the change when every grid is refined; 0 for a closed form."""
-    critical_data: float | None
+    critical_data: float | None = None
     """P at `critical_load`, in sequences."""
-    spinodal_low: float | None
+    spinodal_low: float | None = None
     """Load at which the copy phase appears."""
-    spinodal_high: float | None
+    spinodal_high: float | None = None
     """Load at which the disordered phase loses metastability."""
-    barrier: float | None
+    barrier: float | None = None
     """Height of F between the phases at coexistence, in kT."""
-    barrier_error: float | None
+    barrier_error: float | None = None
     """Numerical error of `barrier`, in kT."""
-    copy_mass_disordered: float | None
-    copy_mass_copy: float | None
-    participation_disordered: float | None
-    participation_copy: float | None
-    copy_mass_barrier: float | None
+    copy_mass_disordered: float | None = None
+    """m of the disordered phase at coexistence; likewise the next three."""
+    copy_mass_copy: float | None = None
+    participation_disordered: float | None = None
+    participation_copy: float | None = None
+    copy_mass_barrier: float | None = None
     """m on top of the barrier: the natural border between the two phases."""
     steepest_load: float
     """Load about which the rise of the copy mass centres; the critical load where there is one."""
@@ -58,8 +59,8 @@ class Branches:
     turns: Float[np.ndarray, " turn"]
     """Running indices at which the load has an extremum."""
 
-    def spline(self, values: Float[np.ndarray, " point"]) -> BSpline:
-        return make_interp_spline(np.arange(len(values)), values, k=5)
+    def spline(self, values: Float[Array | np.ndarray, " point"]) -> BSpline:
+        return make_interp_spline(np.arange(len(values)), np.asarray(values), k=5)
 
     def at(self, index: float) -> tuple[float, float, float]:
         """(copy mass, participation, effective action) at a running index."""
@@ -76,7 +77,8 @@ def branches(posterior: CopyPosterior, resolution: float = 1.0) -> Branches:
     slope = make_interp_spline(index, curve.load, k=5).derivative()
     sampled = slope(fine := np.linspace(0, index[-1], 20 * len(index)))
     changes = np.flatnonzero(np.diff(np.sign(sampled)))
-    return Branches(curve, np.array([brentq(slope, fine[i], fine[i + 1]) for i in changes]))
+    turns = [root_scalar(slope, bracket=(fine[i], fine[i + 1])).root for i in changes]
+    return Branches(curve, np.array(turns))
 
 
 def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
@@ -87,11 +89,11 @@ def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
         growth = lines.spline(lines.curve.copy_mass).derivative()
         index = np.linspace(0, last, 4000)
         steepest = float(load(index[np.argmax(growth(index) / load.derivative()(index))]))
-        return Transition("crossover", *[None] * 12, steepest_load=steepest)
+        return Transition(order="crossover", steepest_load=steepest)
     top, bottom = lines.turns[0], lines.turns[1]
 
     def index_at(value: float, start: float, end: float) -> float:
-        return brentq(lambda i: float(load(i)) - value, start, end, xtol=1e-13, rtol=1e-14)
+        return root_scalar(lambda i: float(load(i)) - value, bracket=(start, end), xtol=1e-13, rtol=1e-14).root
 
     def difference(value: float) -> float:
         """F of the copy branch minus F of the disordered branch."""
@@ -99,19 +101,18 @@ def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
 
     spinodal_low, spinodal_high = float(load(bottom)), float(load(top))
     margin = 1e-9 * (spinodal_high - spinodal_low)
-    critical = brentq(difference, spinodal_low + margin, spinodal_high - margin, xtol=1e-12 * spinodal_high)
+    bracket = spinodal_low + margin, spinodal_high - margin
+    critical = root_scalar(difference, bracket=bracket, xtol=1e-12 * spinodal_high).root
     m_disordered, q_disordered, free = lines.at(index_at(critical, 0, top))
     m_middle, _, free_middle = lines.at(index_at(critical, top, bottom))
     m_copy, q_copy, _ = lines.at(index_at(critical, bottom, last))
     return Transition(
         order="first",
         critical_load=critical,
-        critical_load_error=None,
         critical_data=posterior.num_sequences(critical),
         spinodal_low=spinodal_low,
         spinodal_high=spinodal_high,
         barrier=free_middle - free,
-        barrier_error=None,
         copy_mass_disordered=m_disordered,
         copy_mass_copy=m_copy,
         participation_disordered=q_disordered,
@@ -134,17 +135,15 @@ def transition(posterior: CopyPosterior) -> Transition:
     """
     if posterior.attention == "linear":
         critical = critical_load(posterior)
-        unset = dict.fromkeys(Transition.__dataclass_fields__)
-        known = {
-            "order": "second",
-            "critical_load": critical,
-            "critical_load_error": 0.0,
-            "critical_data": posterior.num_sequences(critical),
-            "steepest_load": critical,
-        }
-        return Transition(**(unset | known))
+        return Transition(
+            order="second",
+            critical_load=critical,
+            critical_load_error=0.0,
+            critical_data=posterior.num_sequences(critical),
+            steepest_load=critical,
+        )
     fine, coarse = _softmax(posterior, 1.0), _softmax(posterior, COARSE)
-    if fine.order == "crossover" or coarse.order == "crossover":
+    if fine.critical_load is None or coarse.critical_load is None or fine.barrier is None or coarse.barrier is None:
         return fine
     return replace(
         fine,

@@ -86,7 +86,8 @@ class TransitionRun:
         """What was found, how sure it is, and what is missing; each a plain sentence."""
         settings, verdict = self.settings, self.verdict
         kind = "population" if isinstance(self.posterior, Population) else "data-set"
-        what = f"{settings.attention.capitalize()} attention, L = {settings.length}, V = {settings.vocab}, {kind} posterior"
+        size = f"L = {settings.length}, V = {settings.vocab}"
+        what = f"{settings.attention.capitalize()} attention, {size}, {kind} posterior"
         because = "; ".join(verdict.reasons)
         depth = f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"
         if verdict.finding == "undecided":
@@ -159,7 +160,7 @@ def run_transition(
     """
     from bayes_attn.workflow.report import write_report
 
-    tell = progress or (lambda what, fraction: None)
+    tell = progress or (lambda _stage, _fraction: None)
     began = time.perf_counter()
     base = population(settings)
     tokens = _tokens(settings, base.task)
@@ -259,9 +260,9 @@ def _magnitude(density: Density) -> Density:
 
 def _borders(transition: Transition, densities: list[Density]) -> tuple[float, float]:
     """Copy masses that separate the phases: halfway from each phase to the barrier, or a quarter in from the ends."""
-    if transition.copy_mass_barrier is not None:
-        middle = transition.copy_mass_barrier
-        return (transition.copy_mass_disordered + middle) / 2, (middle + transition.copy_mass_copy) / 2
+    low, middle, high = transition.copy_mass_disordered, transition.copy_mass_barrier, transition.copy_mass_copy
+    if low is not None and middle is not None and high is not None:
+        return (low + middle) / 2, (middle + high) / 2
     first, last = densities[0].mean(), densities[-1].mean()
     return first + 0.25 * (last - first), first + 0.75 * (last - first)
 

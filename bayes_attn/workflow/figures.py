@@ -6,6 +6,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.interpolate import PchipInterpolator
 
@@ -29,10 +30,11 @@ plt.rcParams.update(
 )
 
 
-def _data_axis(axes: plt.Axes, run: TransitionRun) -> None:
+def _data_axis(axes: Axes, run: TransitionRun) -> None:
     """The data amount in sequences, as a second scale on top."""
     scale = run.posterior.num_sequences(1.0)
-    top = axes.secondary_xaxis("top", functions=(lambda load: load * scale, lambda data: data / scale))
+    both_ways = (lambda load: np.multiply(load, scale), lambda data: np.divide(data, scale))
+    top = axes.secondary_xaxis("top", functions=both_ways)
     top.set_xlabel("data amount P (sequences)")
 
 
@@ -48,17 +50,19 @@ def copy_mass(run: TransitionRun) -> Figure:
     if run.settings.attention == "softmax":
         curve = theory.softmax.s_curve(run.posterior)
         inside = curve.load <= run.loads[-1]
-        axes.plot(
-            curve.load[inside], curve.copy_mass[inside], "--", color=GREY, lw=1, label=f"{label}: saddle points"
-        )
+        axes.plot(curve.load[inside], curve.copy_mass[inside], "--", color=GREY, lw=1, label=f"{label}: saddle points")
     critical = run.transition.critical_load
     if critical is not None and critical <= run.loads[-1]:
         axes.axvline(critical, color=GREY, lw=0.8, ls=":")
-        axes.annotate("α*", (critical, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -12), textcoords="offset points")
+        axes.annotate(
+            "α*", (critical, 1.0), xycoords=("data", "axes fraction"), xytext=(3, -12), textcoords="offset points"
+        )
     if run.transition.spinodal_low is not None:
         high = min(run.transition.spinodal_high, run.loads[-1])
         if run.transition.spinodal_low < high:
-            axes.axvspan(run.transition.spinodal_low, high, color=ORANGE, alpha=0.15, lw=0, label="both phases (spinodals)")
+            axes.axvspan(
+                run.transition.spinodal_low, high, color=ORANGE, alpha=0.15, lw=0, label="both phases (spinodals)"
+            )
     axes.errorbar(run.loads, means, errors, fmt="o", ms=4, capsize=2, color=RED, label="sampled, ± standard error")
     axes.set_xlabel("load α (dimensionless data amount)")
     axes.set_ylabel(f"mean copy mass {run.symbol}")
@@ -99,7 +103,9 @@ def attention(run: TransitionRun) -> Figure:
     matrices = [_mean_weights(run, rung) for rung in rungs]
     bound = max(float(np.abs(matrix).max()) for matrix in matrices)
     signed = run.settings.attention == "linear"
-    style = {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if signed else {"cmap": "viridis", "vmin": 0, "vmax": bound}
+    style = (
+        {"cmap": "RdBu_r", "vmin": -bound, "vmax": bound} if signed else {"cmap": "viridis", "vmin": 0, "vmax": bound}
+    )
     figure, panels = plt.subplots(1, 2, figsize=(7.6, 3.6), sharey=True)
     for axes, rung, matrix in zip(panels, rungs, matrices, strict=True):
         image = axes.imshow(matrix, **style)

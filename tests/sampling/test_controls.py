@@ -34,7 +34,9 @@ def test_where_the_density_is_the_prior() -> None:
     assert is_prior(path).tolist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize("loads", [[1.0], [1.0, 1.0], [2.0, 1.0], [-1.0, 1.0], [0.0, float("nan")], [0.0, float("inf")]])
+@pytest.mark.parametrize(
+    "loads", [[1.0], [1.0, 1.0], [2.0, 1.0], [-1.0, 1.0], [0.0, float("nan")], [0.0, float("inf")]]
+)
 def test_bad_ladders_are_refused(loads: list[float]) -> None:
     with pytest.raises(InvalidInput, match="`loads` must be two or more increasing numbers of at least 0"):
         load_ladder(loads)

@@ -73,7 +73,9 @@ def test_softmax_against_theory(softmax_16: Population, softmax_run: Samples) ->
         sampled = estimate(copy_mass)
         assert abs(sampled.mean - density.mean()) < 3.5 * sampled.error + 0.01 * density.mean()
         heights, edges = np.histogram(copy_mass, bins=40, density=True)
-        cumulative = np.interp(edges, density.copy_mass, np.cumsum(density.probability)) * np.diff(density.copy_mass[:2])
+        cumulative = np.interp(edges, density.copy_mass, np.cumsum(density.probability)) * np.diff(
+            density.copy_mass[:2]
+        )
         distance = 0.5 * np.abs(heights * np.diff(edges) - np.diff(cumulative)).sum()
         assert distance < 0.04, load
 

@@ -83,7 +83,9 @@ def test_progress_is_told_after_every_chunk() -> None:
     told = []
     posterior = Gaussian()
     initial = start(posterior, 2, 4)
-    sample(posterior, load_ladder(LOADS), initial, Schedule(20, 4, 10), 0, lambda done, total: told.append((done, total)))
+    sample(
+        posterior, load_ladder(LOADS), initial, Schedule(20, 4, 10), 0, lambda done, total: told.append((done, total))
+    )
     assert told == [(20, 60), (40, 60), (60, 60)]
 
 
