@@ -26,7 +26,9 @@ def text_tokens(text: str, length: int, vocab: int, sequences: int, seed: int) -
     return np.random.default_rng(seed).permutation(windows)[:sequences]
 
 
-def main(file: tyro.conf.Positional[Path], length: int = 16, vocab: int = 16, sequences: int = 200, seed: int = 0) -> None:
+def main(
+    file: tyro.conf.Positional[Path], length: int = 16, vocab: int = 16, sequences: int = 200, seed: int = 0
+) -> None:
     """Write `sequences` windows of Python's help text to a .npy file."""
     tokens = text_tokens(" ".join(topics.values()), length, vocab, sequences, seed)
     np.save(file, tokens)

@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from scipy.interpolate import PchipInterpolator
 
 from bayes_attn import theory
@@ -139,6 +140,7 @@ def diagnostics(run: TransitionRun) -> Figure:
     panels[0].set_ylabel(f"R-hat of {run.symbol}")
     panels[0].set_ylim(bottom=0.995)
     panels[1].semilogy(run.loads, [e.ess for e in estimates], "o-", ms=4, color=GREEN)
+    panels[1].yaxis.set_minor_formatter(NullFormatter())
     panels[1].set_ylabel(f"effective sample size of {run.symbol}")
     middle = 0.5 * (run.loads[1:] + run.loads[:-1])
     panels[2].plot(middle, run.samples.swap_rate, "o-", ms=4, color=RED)
