@@ -76,7 +76,7 @@ def test_posterior_file(small: Path) -> None:
     with xr.open_datatree(small / "posterior.nc", engine="netcdf4") as tree:
         logits = tree["posterior"]["logits"]
         assert logits.dims == ("chain", "draw", "load", "query", "key")
-        assert logits.shape == (4, 50, 10, 16, 16)
+        assert logits.shape == (4, 100, 10, 16, 16)
         assert {"copy_mass", "participation"} <= set(tree["posterior"].data_vars)
         assert {"lp", "acceptance_rate", "diverging"} <= set(tree["sample_stats"].data_vars)
         # The stored order parameter is that of the stored logits.

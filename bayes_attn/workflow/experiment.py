@@ -30,7 +30,7 @@ from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write
 CHAINS = 4
 """Half of them start from exact prior draws, half from the copy pattern."""
 FULL = Schedule(warmup=1_200, draws=250, thin=40)
-SMALL = Schedule(warmup=400, draws=50, thin=40)
+SMALL = Schedule(warmup=800, draws=100, thin=40)
 MULTIPLES = np.array(
     [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.92, 0.96, 1.0, 1.04, 1.08, 1.15, 1.22, 1.3, 1.4]
 )
