@@ -7,7 +7,9 @@ import contextlib
 import io
 import json
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,9 +45,11 @@ def _parse(arguments: list[str] | None) -> TheorySettings | TransitionSettings:
             )
     except SystemExit as exit_:
         if exit_.code:
-            lines = [line.strip(" │╭╰─╮╯") for line in complaint.getvalue().splitlines()]
-            words = [line for line in lines if line and not line.startswith(("For full helptext", "Argument helptext"))]
-            raise InvalidInput(f"bayes-attn: {'; '.join(words[1:3])}. See bayes-attn --help.") from None
+            # The box's title, then the complaint up to the first rule; hints follow, and do not fit on a line.
+            lines = [line.strip(" │╭╮╰╯") for line in complaint.getvalue().splitlines()]
+            rules = [number for number, line in enumerate(lines) if number and set(line) <= {"─"}]
+            said = " ".join(line for line in lines[1 : rules[0] if rules else None] if line)
+            raise InvalidInput(f"bayes-attn: {said.rstrip('.')}. See bayes-attn --help.") from None
         raise
 
 
@@ -57,8 +61,25 @@ def _prepare() -> None:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 
+def _heed_signals() -> threading.Event:
+    """Unwind on Ctrl-C and on a polite kill alike; the event is set once a signal has come.
+
+    Libraries that call back from compiled code may swallow the exception; the event remembers it.
+    """
+    stopped = threading.Event()
+
+    def stop(_number: int, _frame: object) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    return stopped
+
+
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
+def _progress(stopped: threading.Event) -> Iterator[Callable[[str, float], None]]:
     """A bar per stage on standard error, with the time left."""
     from rich.console import Console
     from rich.progress import (
@@ -83,6 +104,8 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
     stages: dict[str, Any] = {}
 
     def tell(stage: str, fraction: float) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
         # Started by the first report, so that a refusal prints its line and nothing else.
         bar.start()
         if stage not in stages:
@@ -112,16 +135,16 @@ def _theory(settings: TheorySettings) -> None:
     table.add_column("quantity")
     table.add_column("value", justify="right")
     for name, value in content.items():
-        if name not in ("attention", "length", "vocab"):
-            shown = "does not apply" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-            table.add_row(name.replace("_", " "), f"{shown} {units.get(name, '') if value is not None else ''}".strip())
+        if name not in ("attention", "length", "vocab") and value is not None:
+            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+            table.add_row(name.replace("_", " "), f"{shown} {units.get(name, '')}".strip())
     Console().print(table)
 
 
-def _transition(settings: TransitionSettings) -> None:
+def _transition(settings: TransitionSettings, stopped: threading.Event) -> None:
     from bayes_attn.workflow.experiment import results_json, run_transition
 
-    with _progress() as tell:
+    with _progress(stopped) as tell:
         run, folder = run_transition(settings, tell)
     results = results_json(run)
     if settings.json:
@@ -132,14 +155,15 @@ def _transition(settings: TransitionSettings) -> None:
 
     console = Console()
     table = Table()
-    for name in ("load", "sequences", f"{run.symbol} sampled", f"{run.symbol} theory", "q", "ESS", "R-hat"):
+    columns = ("load", "sequences", f"{run.symbol} sampled", f"{run.symbol} theory", "q sampled", "ESS", "R-hat")
+    for name in columns:
         table.add_column(name, justify="right")
     for row in results["rows"]:
         table.add_row(
             f"{row['load']:.3f}",
             f"{row['data']:.1f}",
             f"{row['copy_mass']:.4f} ± {row['copy_mass_error']:.4f}",
-            f"{row['theory_copy_mass']:.4f}",
+            "" if row["theory_copy_mass"] is None else f"{row['theory_copy_mass']:.4f}",
             f"{row['participation']:.4f}",
             f"{row['ess']:.0f}",
             f"{row['rhat']:.3f}",
@@ -157,13 +181,14 @@ def main(arguments: list[str] | None = None) -> None:
     with one line on standard error and nothing written.
     """
     try:
+        stopped = _heed_signals()
         settings = _parse(arguments)
         _prepare()
         warnings.filterwarnings("ignore", category=FutureWarning)
         if isinstance(settings, TheorySettings):
             _theory(settings)
         else:
-            _transition(settings)
+            _transition(settings, stopped)
     except InvalidInput as error:
         print(error, file=sys.stderr)
         raise SystemExit(BAD_INPUT) from None

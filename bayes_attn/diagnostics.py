@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
+DESCRIPTIONS = {
+    "load": "load, the dimensionless data amount",
+    "logits": "attention logits",
+    "copy_mass": "copy mass m: mean weight on the key to be copied",
+    "participation": "participation q: mean over queries of the sum of squared weights",
+    "uniform_overlap": "uniform overlap m_u: mean row sum of the weights",
+    "row_power": "row power q_u: mean squared row sum of the weights",
+    "lp": "log-density at the rung's controls (nats)",
+    "replica": "which replica sits at the rung",
+    "swap_acceptance": "acceptance probability of the swap of rungs (pair, pair + 1); NaN where not tried",
+}
+LEAST_PEAK = 0.1
+"""Height of a second peak relative to the highest, below which it is not taken for one."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over all chains with its standard error and convergence diagnostics."""
@@ -47,8 +62,8 @@ def estimate(values: Float[np.ndarray, "chain scan"]) -> Estimate:
 def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
     """Depth of the valley between the two highest peaks of a density, ln(lower peak / valley), with its error.
 
-    Returns (0, error) for a single peak. The density is arviz's kernel estimate; the error is that of the mean over
-    chains, each treated alone.
+    Returns depth 0 for a single peak. The density is arviz's kernel estimate; only peaks of at least a tenth of the
+    highest one count, since in the tail the estimate itself has bumps. The error is the jackknife's over chains.
     """
     import arviz as az
 
@@ -56,8 +71,7 @@ def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
         _, density, _ = az.kde(sample)
         interior = (density[1:-1] > density[:-2]) & (density[1:-1] >= density[2:])
         peaks = np.flatnonzero(interior) + 1
-        # A peak must hold up against the noise of a kernel estimate far in the tail.
-        peaks = peaks[density[peaks] > 0.02 * density.max()]
+        peaks = peaks[density[peaks] > LEAST_PEAK * density.max()]
         best = 0.0
         for i, left in enumerate(peaks):
             for right in peaks[i + 1 :]:
@@ -65,8 +79,9 @@ def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
                 best = max(best, float(np.log(min(density[left], density[right]) / max(valley, 1e-300))))
         return best
 
-    depths = np.array([depth(chain) for chain in values])
-    error = depths.std(ddof=1) / np.sqrt(len(depths)) if len(depths) > 1 else np.inf
+    chains = len(values)
+    without = np.array([depth(np.delete(values, chain, axis=0).ravel()) for chain in range(chains)])
+    error = np.sqrt((chains - 1) * without.var()) if chains > 1 else np.inf
     return depth(values.ravel()), float(error)
 
 
@@ -105,4 +120,7 @@ def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[
     tree["every_scan"] = xr.DataTree(
         xr.Dataset(every, coords={"chain": np.arange(len(samples.log_density)), "load": load})
     )
+    for group in tree.children.values():
+        for name in DESCRIPTIONS.keys() & group.dataset.variables.keys():
+            group[name].attrs["long_name"] = DESCRIPTIONS[name]
     return tree

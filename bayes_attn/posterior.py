@@ -55,7 +55,8 @@ class CopyPosterior(eqx.Module):
     ----------
     task: the copy task.
     attention: "softmax" or "linear".
-    prior: over the logits.
+    prior: over the logits; i.i.d. with the convention of the kind of attention.
+    logit_scale: sigma_s.
     value_scale: sigma_w; the value matrix has entries N(0, sigma_w^2 / V).
     noise: kappa, the variance of the Gaussian likelihood per output entry.
     """
@@ -63,6 +64,7 @@ class CopyPosterior(eqx.Module):
     task: CopyTask = eqx.field(static=True)
     attention: str = eqx.field(static=True)
     prior: Prior
+    logit_scale: float = eqx.field(static=True)
     value_scale: float = eqx.field(static=True)
     noise: float = eqx.field(static=True)
 
@@ -83,6 +85,7 @@ class CopyPosterior(eqx.Module):
         self.task = task
         self.attention = attention
         self.prior = IidLogits(task.length, math.sqrt(kind.logit_variance(float(logit_scale), task.length)))
+        self.logit_scale = float(logit_scale)
         self.value_scale = float(value_scale)
         self.noise = float(noise)
 
@@ -164,6 +167,10 @@ class DataSet(CopyPosterior):
         first) T is interpolated linearly, which makes the load a continuous control. Default: at most 16 of them,
         equally spaced up to P.
     others: as `CopyPosterior`.
+
+    Raises
+    ------
+    InvalidInput: a parameter breaks its rule, or JAX is not in double precision.
     """
 
     prefixes: Float[Array, " knot"]
@@ -181,6 +188,10 @@ class DataSet(CopyPosterior):
         prefixes: list[int] | np.ndarray | None = None,
     ) -> None:
         super().__init__(task, attention, logit_scale, value_scale, noise)
+        # The evidence grows with P and its dependence on A does not: single precision rounds it away.
+        precise = jnp.zeros(()).dtype == jnp.float64
+        rule = 'must be True (jax.config.update("jax_enable_x64", True)) for the evidence of a data set'
+        require(precise, "DataSet", "jax_enable_x64", rule, precise)
         tokens = task.check_tokens(np.asarray(tokens), owner="DataSet")
         available = len(tokens)
         if prefixes is None:
@@ -229,7 +240,7 @@ class DataSetAtLoad(CopyPosterior):
         self, data_set: DataSet, counts: Float[Array, "token_pair position_pair"], amount: Float[Array, ""]
     ) -> None:
         self.task, self.attention, self.prior = data_set.task, data_set.attention, data_set.prior
-        self.value_scale, self.noise = data_set.value_scale, data_set.noise
+        self.logit_scale, self.value_scale, self.noise = data_set.logit_scale, data_set.value_scale, data_set.noise
         self.counts, self.amount = counts, amount
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:

@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float
 from bayes_attn.diagnostics import Estimate, estimate, two_peaks
 from bayes_attn.sampling import Samples
 
-LARGEST_RHAT = 1.05
+LARGEST_RHAT = 1.02
 LEAST_ESS = 200.0
 LEAST_PHASE_ROUND_TRIPS = 10
 LEAST_DEPTH = 0.1
 """A valley shallower than this, in kT, is not taken for one."""
-STANDARD_ERRORS = 3.0
-"""A difference or a depth counts from this many standard errors on (false alarms: 0.3 % per comparison)."""
+STANDARD_ERRORS = 4.0
+"""The largest of the rungs' depths or differences counts from this many standard errors on."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def judge(samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[floa
         trips between phases are counted with them.
     """
     copy_mass = np.abs(samples.order_parameters[0])
+    symbol = "|m|" if np.any(samples.order_parameters[0] < 0) else "m"
     rungs = copy_mass.shape[-1]
     estimates = tuple(estimate(copy_mass[:, :, rung]) for rung in range(rungs))
     depths = [two_peaks(copy_mass[:, :, rung]) for rung in range(rungs)]
@@ -66,15 +67,15 @@ def judge(samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[floa
         doubts.append(f"the effective sample size falls to {ess:.0f} (at least {LEAST_ESS:.0f} is asked for)")
     if trips < LEAST_PHASE_ROUND_TRIPS:
         doubts.append(
-            f"replicas made {trips} round trips from |m| < {borders[0]:.2f} to |m| > {borders[1]:.2f} "
+            f"replicas made {trips} round trips from {symbol} < {borders[0]:.2f} to {symbol} > {borders[1]:.2f} "
             f"(at least {LEAST_PHASE_ROUND_TRIPS} are asked for)"
         )
-    limit = STANDARD_ERRORS + 1.0  # the largest of a score of rungs
-    if difference > limit:
-        doubts.append(f"cold and hot starts differ by {difference:.1f} standard errors (at most {limit:.0f})")
+    if difference > STANDARD_ERRORS:
+        limit = f"at most {STANDARD_ERRORS:.0f} are allowed"
+        doubts.append(f"cold and hot starts differ by {difference:.1f} standard errors ({limit})")
     is_deep = depth > max(LEAST_DEPTH, STANDARD_ERRORS * depth_error)
     facts = (
-        f"replicas made {trips:,} round trips from |m| < {borders[0]:.2f} to |m| > {borders[1]:.2f}",
+        f"replicas made {trips:,} round trips from {symbol} < {borders[0]:.2f} to {symbol} > {borders[1]:.2f}",
         f"cold and hot starts agree within {difference:.1f} standard errors",
         f"R-hat is at most {rhat:.3f} and the effective sample size at least {ess:.0f}",
     )

@@ -4,8 +4,8 @@ This makes the token file for it, from text that Python itself ships (the help t
 characters): lower-case letters and spaces, the 15 most frequent ones as tokens 0 to 14 and all others as token 15, cut
 into windows of 16 characters and shuffled.
 
-    uv run python experiments/text_tokens.py text.npy
-    uv run bayes-attn transition --tokens text.npy --out runs/text
+    uv run python experiments/text_tokens.py runs/text.npy
+    uv run bayes-attn transition --tokens runs/text.npy --out runs/text
 """
 
 from collections import Counter
@@ -31,6 +31,7 @@ def main(
 ) -> None:
     """Write `sequences` windows of Python's help text to a .npy file."""
     tokens = text_tokens(" ".join(topics.values()), length, vocab, sequences, seed)
+    file.parent.mkdir(parents=True, exist_ok=True)
     np.save(file, tokens)
     frequency = np.bincount(tokens.ravel(), minlength=vocab) / tokens.size
     print(f"{file}: {tokens.shape[0]} windows of {length} characters, token frequencies {np.round(frequency, 3)}")

@@ -1,8 +1,10 @@
 """The command line, in this process: what it prints, what it writes, and how it refuses."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +96,13 @@ def test_report_is_whole_and_self_contained(small: Path) -> None:
     for heading in ("Copy mass against data", "Below, at and above", "Mean attention matrices", "Convergence"):
         assert heading in page
     assert page.count("data:image/png;base64,") == 4
-    for text in ("R-hat", "effective sample size", "swap rate", "round trips", "bayes-attn transition --small"):
+    for text in (
+        "R-hat",
+        "effective sample size",
+        "swap rate",
+        "round trips",
+        "uv run bayes-attn transition --seed 0 --small",
+    ):
         assert text in page
     assert results["sentences"][0] in page
     assert "http" not in page
@@ -201,3 +209,34 @@ def test_help_starts_without_the_heavy_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Example: bayes-attn transition" in done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_where_the_theory_has_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["theory"], ["transition", "--out", str(tmp_path / "run")]):
+        with pytest.raises(SystemExit) as stop:
+            main([*verb, "--length", "8", "--vocab", "8", "--logit-scale", "3"])
+        captured = capsys.readouterr()
+        assert stop.value.code == 1
+        assert "the law of a row is not resolved" in captured.err
+        assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
+    """A real signal in the middle of a run: exit code 130, one line, no folder."""
+    # A shell may have told its background jobs, and so this child, to ignore Ctrl-C.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from bayes_attn.cli import main; main(['transition', '--out', {str(tmp_path / 'run')!r}])"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".run.partial-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert list(tmp_path.glob(".run.partial-*"))
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; nothing was written" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []

@@ -78,3 +78,12 @@ def test_datatree_keeps_everything_and_survives_a_file(tmp_path) -> None:
         np.testing.assert_array_equal(back["sample_stats"]["lp"], samples.log_density[:, 9::10])
         # The thinned order parameters belong to the thinned parameters.
         np.testing.assert_allclose(back["posterior"]["mean_coordinate"], one.params.mean(-1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.8])
+def test_a_heavy_tail_is_not_a_second_peak(memory: float, random_numbers: np.random.Generator) -> None:
+    """Log-normal draws at ten rungs, twenty times: the verdict's rule, depth > max(0.1, 4 errors), never fires."""
+    for _ in range(20):
+        for _ in range(10):
+            depth, error = two_peaks(np.exp(0.5 * autoregressive(random_numbers, 4, 4000, memory)))
+            assert depth <= max(0.1, 4 * error)

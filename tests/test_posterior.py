@@ -156,3 +156,8 @@ def test_a_load_beyond_the_data_is_refused() -> None:
     posterior.check_load(posterior.load(4))
     with pytest.raises(InvalidInput, match="`load` must ask for at most the 4 sequences"):
         posterior.check_load(posterior.load(4.5))
+
+
+def test_single_precision_is_refused_for_data_sets() -> None:
+    with jax.enable_x64(False), pytest.raises(InvalidInput, match="`jax_enable_x64` must be True"):
+        DataSet(np.zeros((4, 5), int), CopyTask(5, 3))

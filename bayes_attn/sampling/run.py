@@ -177,7 +177,8 @@ def sample(
 
     Raises
     ------
-    InvalidInput: `initial` does not match the path, or a start has a density that is not finite.
+    InvalidInput: `initial` does not match the path, a start has a density that is not finite, or the path asks for
+        more data than the posterior has (its `check_load`, where there is one, says so).
     """
     require_integer("sample", "seed", seed, least=0)
     rungs = len(np.asarray(path.load))
@@ -186,6 +187,9 @@ def sample(
         raise InvalidInput(f"sample: `initial` must have leading axes (chain, rung) with {rungs} rungs, got {shapes}.")
     chains = shapes[0][0]
     initial = jax.tree.map(jnp.asarray, initial)
+    if (check_load := getattr(posterior, "check_load", None)) is not None:
+        for load in np.asarray(path.load):
+            check_load(float(load))
     _refuse_bad_starts(posterior, path, initial)
 
     # One stream for a run; its own fold keeps it apart from the streams that made data and starts from this seed.

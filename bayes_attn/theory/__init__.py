@@ -11,8 +11,10 @@ from bayes_attn.theory.transition import Transition, transition
 __all__ = ["Action", "Density", "Transition", "densities", "linear", "softmax", "transition"]
 
 
-def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density]:
+def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density | None]:
     """p(m) at each load: exact for linear attention (signed m), saddle point with fluctuations for softmax.
+
+    None where the saddle points do not span the density.
 
     Raises
     ------

@@ -76,16 +76,10 @@ def _marginals(
     return marginals, jnp.sum(weight * participation) / jnp.sum(weight)
 
 
-def order_parameter_law(posterior: CopyPosterior, load: float) -> OrderParameterLaw:
-    """The exact law of the order parameters at a load, for i.i.d. uniform tokens.
-
-    The region that matters is found by zooming in; the trapezoidal rule then converges faster than any power of the
-    spacing. Raises InvalidInput as `action.specification`.
-    """
-    action, standard_deviation = specification(posterior, "linear")
-    variance, length = standard_deviation**2, action.length
-    spread = 9 * standard_deviation
-    log_scale = math.log(variance)
+def _region(action: Action, variance: float, load: float) -> Float[np.ndarray, "4 2"]:
+    """The box, in (m_u, m, log a, log b), outside which the law is negligible: it follows the law and closes in."""
+    length, log_scale = action.length, math.log(variance)
+    spread = 9 * math.sqrt(variance)
     box = np.array(
         [
             [-spread - 1.5, spread + 1.5],
@@ -94,14 +88,34 @@ def order_parameter_law(posterior: CopyPosterior, load: float) -> OrderParameter
             [log_scale + 2 * math.log(length) - 4, log_scale + 2 * math.log(length) + 3],
         ]
     )
+    for _ in range(60):
+        before = box.copy()
+        marginals, _ = _marginals(action, COARSE_SHAPE, variance, load, jnp.asarray(box))
+        touching = False
+        for axis, marginal in enumerate(marginals):
+            nodes = np.linspace(box[axis, 0], box[axis, 1], len(marginal))
+            inside = nodes[np.asarray(marginal) > np.exp(-LOG_NEGLIGIBLE) * marginal.max()]
+            # An edge that the law touches moves out by half the box; the others close in to one node beyond the law.
+            touches = inside[0] == nodes[0], inside[-1] == nodes[-1]
+            half, margin = 0.5 * (nodes[-1] - nodes[0]), nodes[1] - nodes[0]
+            box[axis] = inside[0] - (half if touches[0] else margin), inside[-1] + (half if touches[1] else margin)
+            touching |= any(touches)
+        settled = np.abs(box - before) < 0.2 * np.ptp(before, axis=1, keepdims=True)
+        if not touching and np.all(settled):
+            return box
+    raise ArithmeticError(f"the law of the order parameters was not found at load {load:.6g}")
+
+
+def order_parameter_law(posterior: CopyPosterior, load: float) -> OrderParameterLaw:
+    """The exact law of the order parameters at a load, for i.i.d. uniform tokens.
+
+    The region that matters is found by zooming in; the trapezoidal rule then converges faster than any power of the
+    spacing. Raises InvalidInput as `action.specification`, and ArithmeticError if the region is not found.
+    """
+    action, standard_deviation = specification(posterior, "linear")
+    variance = standard_deviation**2
     with jax.enable_x64(True):
-        for _ in range(4):
-            marginals, _ = _marginals(action, COARSE_SHAPE, variance, load, jnp.asarray(box))
-            for axis, marginal in enumerate(marginals):
-                nodes = np.linspace(box[axis, 0], box[axis, 1], len(marginal))
-                inside = nodes[np.asarray(marginal) > np.exp(-LOG_NEGLIGIBLE) * marginal.max()]
-                margin = nodes[1] - nodes[0]
-                box[axis] = inside[0] - margin, inside[-1] + margin
+        box = _region(action, variance, load)
         marginals, participation = _marginals(action, FINE_SHAPE, variance, load, jnp.asarray(box))
         nodes, weight = np.linspace(box[1, 0], box[1, 1], FINE_SHAPE[1]), np.asarray(marginals[1])
     # Finer between the nodes, because |m| has a kink that the trapezoidal rule would see.

@@ -11,11 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.interpolate import make_interp_spline
+from scipy.interpolate import PchipInterpolator, make_interp_spline
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Action, Density, specification
 from bayes_attn.theory.row_law import RowLaw, RowMoments
+
+LARGEST_ERROR = 1e-3
+"""How far the row law may be off where its value is known exactly."""
+BLOCK = 32
+"""Points marched per compiled call."""
 
 
 class SaddlePoints(NamedTuple):
@@ -112,40 +117,83 @@ def s_curve(posterior: CopyPosterior, resolution: float = 1.0) -> SaddlePoints:
     InvalidInput: the posterior is not softmax, its prior is not IidLogits, or the task is causal.
     ArithmeticError: the march found no solution.
     """
+    action, row_law = _checked(posterior, resolution)
+    with jax.enable_x64(True):
+        scout = _explore(row_law, action)
+        # Along t some stretches pass in a flash; evenly spaced along the curve itself, splines of it are accurate.
+        step = np.hypot(np.diff(np.log(scout.load)), np.diff(np.log(scout.copy_mass)))
+        length = np.concatenate([[0.0], np.cumsum(np.hypot(step, 0.5 * np.diff(np.log(scout.conjugate_copy_mass))))])
+        count = BLOCK * int(6 * resolution)
+        even = np.linspace(0.0, length[-1], count)
+        conjugates = np.exp(PchipInterpolator(length, np.log(scout.conjugate_copy_mass))(even))
+        return _march_in_blocks(row_law, action, conjugates)
+
+
+def _checked(posterior: CopyPosterior, resolution: float) -> tuple[Action, RowLaw]:
+    """The action and the row law, refused where the quadrature misses two exact values: Lambda(0, 0) = 0, m = 1/L."""
     action, logit_scale = specification(posterior, "softmax")
     row_law = RowLaw(action.length, logit_scale, resolution)
-    spacing, block = 0.06 / resolution, 32
-    pieces: list[SaddlePoints] = []
     with jax.enable_x64(True):
-        start, last = _Start(*jnp.zeros(3)), 0.0
-        while True:
-            conjugates = []
-            for _ in range(block):
-                last += spacing * max(0.5, last)
-                conjugates.append(last)
-            points, start = _march(row_law, action, jnp.asarray(conjugates), start, None, 1e-8)
-            pieces.append(jax.tree.map(np.asarray, points))
-            curve = SaddlePoints(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
-            if not np.all(np.isfinite(curve.load)):
-                raise ArithmeticError(f"no saddle point near t = {last:.3g} for {posterior}")
-            turns = np.flatnonzero(np.diff(np.sign(np.diff(curve.load))))
-            if len(turns) == 0 and curve.copy_mass[-1] > 0.65:
-                return curve
-            if len(turns) > 1 and curve.load[-1] > 1.2 * curve.load[turns[0] + 1]:
-                return curve
-            if len(pieces) > 20:
-                raise ArithmeticError(f"the copy phase was not reached by t = {last:.3g} for {posterior}")
+        cumulant, mean, _ = _moments(row_law, jnp.zeros(()), jnp.zeros(()))
+    error = max(abs(float(cumulant)), abs(float(mean[0]) * action.length - 1))
+    if not error < LARGEST_ERROR:
+        what = f"logit_scale = {logit_scale:g} at length = {action.length}"
+        raise ArithmeticError(f"the law of a row is not resolved for {what} (off by {error:.1g})")
+    return action, row_law
 
 
-def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 1.0) -> list[Density]:
+@eqx.filter_jit
+def _moments(row_law: RowLaw, t: Float[Array, ""], u: Float[Array, ""]) -> RowMoments:
+    return row_law.moments(t, u)
+
+
+def _explore(row_law: RowLaw, action: Action) -> SaddlePoints:
+    """March along t until well inside the copy phase."""
+    conjugates: list[float] = []
+    last, start, curve = 0.0, _Start(*jnp.zeros(3)), None
+    while len(conjugates) < 20 * BLOCK:
+        block = []
+        for _ in range(BLOCK):
+            last += 0.06 * max(0.5, last)
+            block.append(last)
+        conjugates += block
+        points, start = _march(row_law, action, jnp.asarray(block), start, None, 1e-8)
+        new = jax.tree.map(np.asarray, points)
+        curve = new if curve is None else jax.tree.map(lambda a, b: np.concatenate([a, b]), curve, new)
+        _refuse_gaps(curve)
+        turns = np.flatnonzero(np.diff(np.sign(np.diff(curve.load))))
+        if len(turns) == 0 and curve.copy_mass[-1] > 0.65:
+            return curve
+        if len(turns) > 1 and curve.load[-1] > 1.2 * curve.load[turns[0] + 1]:
+            return curve
+    raise ArithmeticError(f"the copy phase was not reached by t = {last:.3g} for {action}")
+
+
+def _march_in_blocks(row_law: RowLaw, action: Action, conjugates: np.ndarray) -> SaddlePoints:
+    start, pieces = _Start(*jnp.zeros(3)), []
+    for block in conjugates.reshape(-1, BLOCK):
+        points, start = _march(row_law, action, jnp.asarray(block), start, None, 1e-8)
+        pieces.append(jax.tree.map(np.asarray, points))
+    curve = SaddlePoints(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
+    _refuse_gaps(curve)
+    return curve
+
+
+def _refuse_gaps(curve: SaddlePoints) -> None:
+    if not np.all(np.isfinite(curve.load)):
+        lost = np.asarray(curve.conjugate_copy_mass)[~np.isfinite(curve.load)][0]
+        raise ArithmeticError(f"no saddle point was found near t = {lost:.3g}")
+
+
+def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 1.0) -> list[Density | None]:
     """p(m) at each load, at finite L, with the Gaussian fluctuation factor beyond the saddle (theory, section 4b).
 
         p(m) ~ exp(-F(m)) / sqrt(det Cov * (d^2 (I + U/L) / dq^2)),     F(m) = min over q of F(m, q).
 
-    Relative corrections are of order 1/L. Raises as `s_curve`.
+    Relative corrections are of order 1/L. None where no single-valued curve of saddle points spans the density.
+    Raises as `s_curve`.
     """
-    action, logit_scale = specification(posterior, "softmax")
-    row_law = RowLaw(action.length, logit_scale, resolution)
+    action, row_law = _checked(posterior, resolution)
     bend, count = 2.0, int(22 * resolution)
     with jax.enable_x64(True):
         load = jnp.asarray(loads, dtype=float)
@@ -161,8 +209,8 @@ def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 
         lower, _ = march(inward, _Start(zero, jnp.asarray(upper.conjugate_participation)[:, 0], zero), load)
         curves = jax.tree.map(lambda a, b: np.concatenate([np.asarray(b)[:, ::-1], np.asarray(a)], 1), upper, lower)
     start = inward.shape[1]
-    found = []
-    for number, value in enumerate(loads):
+    found: list[Density | None] = []
+    for number in range(len(loads)):
         m = curves.copy_mass[number]
         # Near m = 1 the covariance is nearly singular and its determinant may be lost to rounding.
         index, known = np.arange(len(m)), np.isfinite(curves.log_prefactor[number])
@@ -176,9 +224,8 @@ def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 
         last = start + min(np.flatnonzero(~good[start:]), default=len(m) - start)
         m, log_density = m[first:last], log_density[first:last]
         if len(m) < 10 or max(log_density[0], log_density[-1]) > log_density.max() - 7.0:
-            raise ArithmeticError(
-                f"no curve of saddle points that spans the density at load {value:.6g} of {posterior}"
-            )
+            found.append(None)
+            continue
         log_density = log_density - log_density.max()
         inside = np.flatnonzero(log_density > -30.0)
         low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(m) - 1)

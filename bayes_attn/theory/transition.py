@@ -102,6 +102,8 @@ def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
     spinodal_low, spinodal_high = float(load(bottom)), float(load(top))
     margin = 1e-9 * (spinodal_high - spinodal_low)
     bracket = spinodal_low + margin, spinodal_high - margin
+    if not difference(bracket[0]) > 0 > difference(bracket[1]):
+        raise ArithmeticError(f"the branches near load {spinodal_low:.4g} to {spinodal_high:.4g} are not resolved")
     critical = root_scalar(difference, bracket=bracket, xtol=1e-12 * spinodal_high).root
     m_disordered, q_disordered, free = lines.at(index_at(critical, 0, top))
     m_middle, _, free_middle = lines.at(index_at(critical, top, bottom))

@@ -3,6 +3,7 @@
 Here, and only here in the package, theory and sampling meet: they are computed apart and then laid side by side.
 """
 
+import json
 import platform
 import time
 from collections.abc import Callable
@@ -47,8 +48,8 @@ class TransitionRun:
     posterior: CopyPosterior
     own_tokens: bool
     transition: Transition
-    densities: list[Density]
-    """Of the copy mass (of its magnitude for linear attention), per rung, from the theory."""
+    densities: list[Density | None]
+    """Of the copy mass (of its magnitude for linear attention), per rung, from the theory; None where it has none."""
     samples: Samples
     verdict: Verdict
     seconds: float
@@ -108,7 +109,11 @@ class TransitionRun:
 
     def _theory_sentence(self) -> str:
         transition = self.transition
-        tokens = " for i.i.d. uniform tokens, which these are not," if self.own_tokens else ""
+        tokens = ""
+        if self.own_tokens:
+            tokens = " for i.i.d. uniform tokens, which these are not,"
+        elif not isinstance(self.posterior, Population):
+            tokens = ", averaged over data sets,"
         if transition.order == "first":
             return (
                 f"The theory{tokens} predicts a first-order transition at load {transition.critical_load:.4f} "
@@ -127,6 +132,11 @@ class TransitionRun:
         )
 
     def _missing_sentence(self) -> str:
+        if self.loads[-1] < self.transition.steepest_load:
+            return (
+                f"The data end at {self.data[-1]:.0f} sequences, short of where the theory expects the head "
+                f"({self.posterior.num_sequences(self.transition.steepest_load):.0f}): more data are needed to see it."
+            )
         if self.verdict.finding == "undecided":
             if self.transition.barrier is not None and self.transition.barrier > 4:
                 return (
@@ -165,7 +175,9 @@ def run_transition(
     base = population(settings)
     tokens = _tokens(settings, base.task)
     require_integer("transition", "seed", settings.seed, least=0)
-    name = f"transition-{settings.attention}-L{settings.length}-V{settings.vocab}-seed{settings.seed}"
+    kind = "dataset" if tokens is not None or settings.posterior == "dataset" else "population"
+    size = f"L{settings.length}-V{settings.vocab}"
+    name = f"transition-{settings.attention}-{size}-{kind}-seed{settings.seed}" + "-small" * settings.small
     folder = choose_folder(settings.out, name)
     with written_whole(folder) as scratch:
         tell("theory", 0.0)
@@ -173,7 +185,7 @@ def run_transition(
         posterior, loads = _posterior_and_loads(settings, base, tokens, transition)
         densities = theory.densities(base, list(loads))
         if settings.attention == "linear":
-            densities = [_magnitude(density) for density in densities]
+            densities = [None if density is None else _magnitude(density) for density in densities]
         tell("theory", 1.0)
 
         tell("sampling", 0.0)
@@ -194,6 +206,7 @@ def run_transition(
         )  # fmt: skip
         positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
         tree = to_datatree(samples, "logits", ["query", "key"], positions)
+        tree.attrs["results"] = json.dumps(results_json(run))
         tree.to_netcdf(scratch / "posterior.nc", engine="netcdf4")
         write_report(run, scratch)
         write_json(scratch / RESULTS, results_json(run))
@@ -258,12 +271,13 @@ def _magnitude(density: Density) -> Density:
     return Density(grid, np.interp(grid, m, p, 0, 0) + np.interp(-grid, m, p, 0, 0))
 
 
-def _borders(transition: Transition, densities: list[Density]) -> tuple[float, float]:
+def _borders(transition: Transition, densities: list[Density | None]) -> tuple[float, float]:
     """Copy masses that separate the phases: halfway from each phase to the barrier, or a quarter in from the ends."""
     low, middle, high = transition.copy_mass_disordered, transition.copy_mass_barrier, transition.copy_mass_copy
     if low is not None and middle is not None and high is not None:
         return (low + middle) / 2, (middle + high) / 2
-    first, last = densities[0].mean(), densities[-1].mean()
+    means = [density.mean() for density in densities if density is not None]
+    first, last = (means[0], means[-1]) if len(means) > 1 else (0.0, 1.0)
     return first + 0.25 * (last - first), first + 0.75 * (last - first)
 
 
@@ -277,7 +291,7 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
             "copy_mass": estimate.mean,
             "copy_mass_error": estimate.error,
             "participation": float(participation[i]),
-            "theory_copy_mass": run.densities[i].mean(),
+            "theory_copy_mass": None if (density := run.densities[i]) is None else density.mean(),
             "ess": estimate.ess,
             "rhat": estimate.rhat,
         }

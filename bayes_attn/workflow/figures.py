@@ -12,6 +12,7 @@ from matplotlib.ticker import NullFormatter
 from scipy.interpolate import PchipInterpolator
 
 from bayes_attn import theory
+from bayes_attn.verdict import LARGEST_RHAT
 from bayes_attn.workflow.experiment import TransitionRun
 
 # Okabe and Ito's palette.
@@ -44,10 +45,13 @@ def copy_mass(run: TransitionRun) -> Figure:
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
     means = np.array([estimate.mean for estimate in run.verdict.estimates])
     errors = np.array([estimate.error for estimate in run.verdict.estimates])
-    analytic = np.array([density.mean() for density in run.densities])
+    known = np.array([density is not None for density in run.densities])
+    analytic = np.array([density.mean() for density in run.densities if density is not None])
     label = "theory, i.i.d. uniform tokens" if run.own_tokens else "theory"
-    fine = np.linspace(run.loads[0], run.loads[-1], 400)
-    axes.plot(fine, PchipInterpolator(run.loads, analytic)(fine), color=BLUE, label=f"{label}: mean at this L")
+    if len(analytic) > 1:
+        fine = np.linspace(run.loads[known][0], run.loads[known][-1], 400)
+        mean = PchipInterpolator(run.loads[known], analytic)(fine)
+        axes.plot(fine, mean, color=BLUE, label=f"{label}: mean at this L")
     if run.settings.attention == "softmax":
         curve = theory.softmax.s_curve(run.posterior)
         inside = curve.load <= run.loads[-1]
@@ -79,7 +83,7 @@ def histograms(run: TransitionRun) -> Figure:
     figure, panels = plt.subplots(1, len(rungs), figsize=(3.3 * len(rungs) + 0.6, 3.3), squeeze=False)
     for axes, rung in zip(panels[0], rungs, strict=True):
         values = run.copy_mass[:, :, rung]
-        grid, density = run.densities[rung]
+        density = run.densities[rung]
         low, high = np.quantile(values, [0.0005, 0.9995])
         bins = np.linspace(max(0.0, low - 0.02) if low >= 0 else low - 0.02, high + 0.02, 41)
         counts = np.array([np.histogram(chain, bins)[0] for chain in values])
@@ -88,7 +92,8 @@ def histograms(run: TransitionRun) -> Figure:
         axes.stairs(mean, bins, fill=True, color=ORANGE, alpha=0.5, label="sampled")
         error = heights.std(0, ddof=1) / np.sqrt(len(values))
         axes.errorbar(centers, mean, error, fmt="none", ecolor=RED, elinewidth=0.8)
-        axes.plot(grid, density, color=BLUE, label="theory")
+        if density is not None:
+            axes.plot(density.copy_mass, density.probability, color=BLUE, label="theory")
         axes.set_xlim(bins[0], bins[-1])
         axes.set_ylim(bottom=0)
         axes.set_title(f"α = {run.loads[rung]:.3f},  P = {run.data[rung]:.1f}", fontsize=10)
@@ -136,7 +141,7 @@ def diagnostics(run: TransitionRun) -> Figure:
     estimates = run.verdict.estimates
     figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.1))
     panels[0].plot(run.loads, [e.rhat for e in estimates], "o-", ms=4, color=BLUE)
-    panels[0].axhline(1.01, color=GREY, lw=0.8, ls=":")
+    panels[0].axhline(LARGEST_RHAT, color=GREY, lw=0.8, ls=":")
     panels[0].set_ylabel(f"R-hat of {run.symbol}")
     panels[0].set_ylim(bottom=0.995)
     panels[1].semilogy(run.loads, [e.ess for e in estimates], "o-", ms=4, color=GREEN)
@@ -163,7 +168,7 @@ CAPTIONS = {
     "histograms": "Histogram of the copy mass below, at and above the transition, over the analytic density. Two peaks "
     "in the middle panel are two phases.",
     "attention": "Mean attention matrix below and above the transition. The bright line next to the diagonal is the "
-    "copy head.",
-    "diagnostics": "Convergence along the ladder: R-hat should be below 1.01 (dotted), the effective sample size high, "
-    "and no swap rate near zero.",
+    "copy head; positions lie on a ring, so query 0 copies from the last key. The scale is shared.",
+    "diagnostics": "Convergence along the ladder: R-hat should be below the dotted line that the verdict asks for, the "
+    "effective sample size high, and no swap rate near zero.",
 }

@@ -21,11 +21,11 @@ HEADINGS = {
 
 
 def command(settings: TransitionSettings) -> str:
-    """The command line that runs these settings again; options at their default are left out."""
-    words = ["bayes-attn", "transition"]
+    """The command line that runs these settings again; options at their default are left out, but for the seed."""
+    words = ["uv", "run", "bayes-attn", "transition"]
     for name, field in TransitionSettings.__dataclass_fields__.items():
         value = getattr(settings, name)
-        if value == field.default or name in ("out", "json"):
+        if (value == field.default and name != "seed") or name in ("out", "json"):
             continue
         words.append(f"--{name.replace('_', '-')}")
         if value is not True:
@@ -63,7 +63,10 @@ def write_report(run: TransitionRun, folder: Path) -> None:
 
 def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
     swaps = [f"{rate:.2f}" for rate in results["swap_rates"]] + [""]
-    return [row | {"swap": swap} for row, swap in zip(results["rows"], swaps, strict=True)]
+    return [
+        row | {"swap": swap, "theory": _number(row["theory_copy_mass"], 4)}
+        for row, swap in zip(results["rows"], swaps, strict=True)
+    ]
 
 
 def _number(value: float | None, digits: int = 5, unit: str = "") -> str:
@@ -79,6 +82,7 @@ def _theory_table(results: dict[str, Any]) -> list[tuple[str, str]]:
         ("copy phase appears at (spinodal)", _number(results["spinodal_low"])),
         ("disordered phase ends at (spinodal)", _number(results["spinodal_high"])),
         ("barrier at α*", _number(results["barrier"], 4, " kT")),
+        ("numerical error of the barrier", _number(results["barrier_error"], 1, " kT")),
         ("copy mass, disordered phase at α*", _number(results["copy_mass_disordered"], 4)),
         ("copy mass, copy phase at α*", _number(results["copy_mass_copy"], 4)),
     ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class ModelSettings:
     """The model: a single attention layer that is trained to copy the previous token."""
 
-    attention: str = "softmax"
+    attention: Annotated[str, tyro.conf.arg(metavar="softmax|linear")] = "softmax"
     """Kind of attention: softmax or linear."""
     length: int = 16
     """Positions L in a sequence, at least 3."""
@@ -48,15 +48,15 @@ class TransitionSettings(ModelSettings):
     Example: bayes-attn transition --small --out runs/first
     """
 
-    posterior: str | None = None
+    posterior: Annotated[str | None, tyro.conf.arg(metavar="population|dataset")] = None
     """population (statistics averaged over the data) or dataset (one set of sequences). Default: population, or
     dataset if --tokens is given."""
-    tokens: Path | None = None
+    tokens: Annotated[Path | None, tyro.conf.arg(metavar="FILE.npy")] = None
     """A .npy file of your own sequences: integers of shape (P, L), each from 0 to V - 1. Without it the sequences of a
     data-set posterior are drawn from the seed."""
     seed: int = 0
     """Fixes every random number."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder for the results, new or empty. Default: a new folder below runs/."""
     small: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """A quick look: fewer data amounts and shorter chains."""

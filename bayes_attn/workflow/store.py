@@ -70,9 +70,9 @@ def load_tokens(path: Path, task: CopyTask) -> Int[np.ndarray, "sequence positio
         raise InvalidInput(f"transition: `tokens` must be a file that exists, got {str(path)!r}.")
     try:
         tokens = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInput(f"transition: `tokens` must be a whole .npy file, got {str(path)!r} ({reason}).") from None
+    except (OSError, ValueError, EOFError):
+        rule = "must be a whole .npy file of integers (numpy.save writes one)"
+        raise InvalidInput(f"transition: `tokens` {rule}, got {str(path)!r}.") from None
     if not isinstance(tokens, np.ndarray):
         raise InvalidInput(f"transition: `tokens` must be a .npy file of one array, got an archive, {str(path)!r}.")
     return task.check_tokens(tokens, owner="transition")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gaussian import Gaussian
 
-from bayes_attn import InvalidInput, Samples, Schedule, load_ladder, sample
+from bayes_attn import CopyTask, DataSet, InvalidInput, Samples, Schedule, load_ladder, sample
 from bayes_attn.diagnostics import estimate
 from bayes_attn.sampling import log_density
 
@@ -110,3 +110,11 @@ def test_starts_that_do_not_fit_or_have_no_density_are_refused() -> None:
 def test_bad_schedules_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Schedule(**arguments)
+
+
+def test_loads_beyond_the_data_are_refused() -> None:
+    posterior = DataSet(np.zeros((4, 5), int), CopyTask(5, 3))
+    initial = jnp.zeros((1, 2, 5, 5))
+    sample(posterior, load_ladder([0.0, posterior.load(4)]), initial, Schedule(10, 1, 10), 0)
+    with pytest.raises(InvalidInput, match="`load` must ask for at most the 4 sequences at hand"):
+        sample(posterior, load_ladder([0.0, posterior.load(5)]), initial, Schedule(10, 1, 10), 0)

@@ -1,10 +1,13 @@
 """The closed form for linear attention: published numbers, exact limits, and brute-force sampling."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from bayes_attn import CopyTask, Population, theory
+from bayes_attn import CopyTask, Population, Schedule, load_ladder, sample, theory
+from bayes_attn.diagnostics import estimate
 from bayes_attn.theory.linear import critical_load, order_parameter_law
 
 # theory.md section 7, L = V = 16: load -> mean |m|, mean m^2, mean q.
@@ -90,3 +93,19 @@ def test_the_density_is_normalised_and_symmetric(linear_16: Population) -> None:
     m, p = theory.densities(linear_16, [3.0])[0]
     assert np.trapezoid(p, m) == pytest.approx(1.0)
     np.testing.assert_allclose(p, p[::-1], rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("length", "vocab", "scale", "load"), [(4, 64, 1.0, 1.0), (4, 64, 1.0, 1.4), (8, 32, 3.0, 1.4)]
+)
+def test_against_sampled_matrices_where_v_exceeds_l(length: int, vocab: int, scale: float, load: float) -> None:
+    """Far from the prior; at 4.5 standard errors (false alarm 4e-5 in all)."""
+    posterior = Population(CopyTask(length, vocab), "linear", scale)
+    load *= critical_load(posterior)
+    start = jnp.stack([jax.vmap(posterior.sample_copy)(jax.random.split(jax.random.key(2), 4))] * 2, axis=1)
+    samples = sample(posterior, load_ladder([0.95 * load, load]), start, Schedule(2000, 400, 20), seed=9)
+    law = order_parameter_law(posterior, load)
+    m, q = (samples.order_parameters[i][:, :, 1] for i in (0, 1))
+    for values, exact in ((abs(m), law.absolute_copy_mass), (q, law.participation)):
+        sampled = estimate(values)
+        assert abs(sampled.mean - exact) < 4.5 * sampled.error

@@ -111,3 +111,16 @@ def test_the_curve_meets_the_prior_without_data(softmax_16: Population) -> None:
     assert curve.load[0] < 0.2
     assert curve.copy_mass[0] == pytest.approx(1 / 16, rel=0.01)
     assert np.all(np.diff(curve.conjugate_copy_mass) > 0)
+
+
+def test_a_row_law_that_is_not_resolved_is_refused() -> None:
+    """Where a few logits decide everything the quadrature is too coarse, and two exact values show it."""
+    with pytest.raises(ArithmeticError, match="logit_scale = 3 at length = 8"):
+        theory.transition(Population(CopyTask(8, 8), logit_scale=3.0))
+
+
+def test_densities_that_the_saddle_points_do_not_span_are_none() -> None:
+    """At L = 128 the middle branch is too steep to follow at fixed load."""
+    below, at = theory.densities(Population(CopyTask(128, 16)), [10.0, 20.12])
+    assert below is not None
+    assert at is None
