@@ -64,9 +64,13 @@ def write_report(run: TransitionRun, folder: Path) -> None:
 def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
     swaps = [f"{rate:.2f}" for rate in results["swap_rates"]] + [""]
     return [
-        row | {"swap": swap, "theory": _number(row["theory_copy_mass"], 4)}
+        row | {"swap": swap, "theory": _fixed(row["theory_copy_mass"])}
         for row, swap in zip(results["rows"], swaps, strict=True)
     ]
+
+
+def _fixed(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _number(value: float | None, digits: int = 5, unit: str = "") -> str:
