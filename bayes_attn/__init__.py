@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bayes_attn import theory
     from bayes_attn.errors import InvalidInput
     from bayes_attn.order_parameters import OrderParameters
+    from bayes_attn.planner import Plan, plan
     from bayes_attn.posterior import DataSet, Population, Posterior
     from bayes_attn.priors import IidLogits
     from bayes_attn.sampling import Controls, Samples, Schedule, load_ladder, sample
@@ -44,6 +45,8 @@ _HOMES = {
     "load_ladder": "sampling",
     "sample": "sampling",
     "Verdict": "verdict",
+    "Plan": "planner",
+    "plan": "planner",
     "judge": "verdict",
 }
 
@@ -54,6 +57,7 @@ __all__ = [
     "IidLogits",
     "InvalidInput",
     "OrderParameters",
+    "Plan",
     "Population",
     "Posterior",
     "Samples",
@@ -61,6 +65,7 @@ __all__ = [
     "Verdict",
     "judge",
     "load_ladder",
+    "plan",
     "sample",
     "theory",
 ]

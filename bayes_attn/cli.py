@@ -1,4 +1,4 @@
-"""The command line: `bayes-attn theory` and `bayes-attn transition`.
+"""The command line: `bayes-attn theory`, `plan` and `transition`.
 
 Nothing heavy is imported before the arguments are understood.
 """
@@ -12,13 +12,20 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from bayes_attn.errors import InvalidInput
-from bayes_attn.workflow.settings import TheorySettings, TransitionSettings, population, theory_json
+from bayes_attn.errors import InvalidInput, require
+from bayes_attn.workflow.settings import (
+    PlanSettings,
+    TheorySettings,
+    TransitionSettings,
+    population,
+    theory_json,
+)
 
 NO_ANSWER = 1
 """Exit code where the theory's equations could not be solved."""
@@ -28,11 +35,12 @@ INTERRUPTED = 130
 
 Command = (
     Annotated[TheorySettings, tyro.conf.subcommand("theory", prefix_name=False)]
+    | Annotated[PlanSettings, tyro.conf.subcommand("plan", prefix_name=False)]
     | Annotated[TransitionSettings, tyro.conf.subcommand("transition", prefix_name=False)]
 )
 
 
-def _parse(arguments: list[str] | None) -> TheorySettings | TransitionSettings:
+def _parse(arguments: list[str] | None) -> TheorySettings | PlanSettings | TransitionSettings:
     """Tyro's parser, with its boxed error messages folded into one line."""
     complaint = io.StringIO()
     try:
@@ -120,10 +128,22 @@ def _progress(stopped: threading.Event) -> Iterator[Callable[[str, float], None]
 
 
 def _theory(settings: TheorySettings) -> None:
-    from bayes_attn.theory import transition
+    from bayes_attn.theory import densities, transition
 
+    require(settings.density or settings.load is None, "theory", "load", "goes with --density", settings.load)
+    require(settings.json or not settings.density, "theory", "density", "goes with --json", settings.density)
+    if settings.load is not None:
+        require(0 <= settings.load < float("inf"), "theory", "load", "must be a number of at least 0", settings.load)
     posterior = population(settings)
-    content = theory_json(settings, transition(posterior))
+    found = transition(posterior)
+    content = theory_json(settings, found)
+    if settings.density:
+        load = found.steepest_load if settings.load is None else settings.load
+        (density,) = densities(posterior, [load])
+        if density is None:
+            raise ArithmeticError(f"the saddle points do not span the density at load {load:g}")
+        content["load"] = load
+        content["density"] = {name: values.tolist() for name, values in density._asdict().items()}
     if settings.json:
         print(json.dumps(content, allow_nan=False))
         return
@@ -138,6 +158,31 @@ def _theory(settings: TheorySettings) -> None:
         if name not in ("attention", "length", "vocab") and value is not None:
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
             table.add_row(name.replace("_", " "), f"{shown} {units.get(name, '')}".strip())
+    Console().print(table)
+
+
+def _plan(settings: PlanSettings) -> None:
+    from bayes_attn.planner import plan
+
+    found = plan(population(settings), settings.data)
+    if settings.json:
+        print(json.dumps(asdict(found), allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{settings.data:g} sequences, L = {settings.length}, V = {settings.vocab}")
+    table.add_column("in sequences, unless said otherwise")
+    table.add_column(f"{settings.attention} attention", justify="right")
+    content, columns = asdict(found), [asdict(found)]
+    if found.linear is not None:
+        table.add_column("linear attention", justify="right")
+        columns.append(asdict(found.linear))
+    for name in content:
+        values = [column[name] for column in columns]
+        if name not in ("linear", "data") and any(value is not None for value in values):
+            shown = ["" if v is None else f"{v:.5g}" if isinstance(v, float) else str(v) for v in values]
+            table.add_row(f"{name.replace('_', ' ')}{' (dimensionless)' if name == 'load' else ''}", *shown)
     Console().print(table)
 
 
@@ -187,6 +232,8 @@ def main(arguments: list[str] | None = None) -> None:
         warnings.filterwarnings("ignore", category=FutureWarning)
         if isinstance(settings, TheorySettings):
             _theory(settings)
+        elif isinstance(settings, PlanSettings):
+            _plan(settings)
         else:
             _transition(settings, stopped)
     except InvalidInput as error:

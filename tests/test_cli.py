@@ -241,3 +241,16 @@ def test_an_interrupted_run_leaves_nothing(sent: signal.Signals, tmp_path: Path)
     assert "interrupted; nothing was written" in errors
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_theory_with_a_density(capsys: pytest.CaptureFixture[str]) -> None:
+    content = run(capsys, "theory", "--density", "--load", "2.6")
+    m, p = np.array(content["density"]["copy_mass"]), np.array(content["density"]["probability"])
+    assert content["load"] == 2.6
+    assert np.trapezoid(p, m) == pytest.approx(1)
+    assert np.trapezoid(p * m, m) == pytest.approx(0.22, abs=0.01)
+    for options in (["--load", "2.6"], ["--density"], ["--density", "--load", "-1", "--json"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["theory", *options])
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1

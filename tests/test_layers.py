@@ -17,6 +17,7 @@ NUMBERS = {
     "sampling": 2,
     "diagnostics": 3,
     "verdict": 4,
+    "planner": 4,
     "workflow": 5,
     "cli": 6,
 }

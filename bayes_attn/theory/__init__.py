@@ -5,10 +5,22 @@ It reads a posterior's fields, never its densities, and shares no code with `bay
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory import linear, softmax
-from bayes_attn.theory.action import Action, Density
+from bayes_attn.theory.action import Action, Density, specification
 from bayes_attn.theory.transition import Transition, transition
+from bayes_attn.theory.zero_temperature import Landscape, landscape
 
-__all__ = ["Action", "Density", "Transition", "densities", "linear", "softmax", "transition"]
+__all__ = [
+    "Action",
+    "Density",
+    "Landscape",
+    "Transition",
+    "densities",
+    "landscape",
+    "linear",
+    "softmax",
+    "specification",
+    "transition",
+]
 
 
 def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density | None]:

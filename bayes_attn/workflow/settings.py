@@ -37,6 +37,23 @@ class TheorySettings(ModelSettings):
     Example: bayes-attn theory --length 32 --vocab 16
     """
 
+    density: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """With --json: add the density of the copy mass at --load."""
+    load: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """Where --density is taken, as a dimensionless data amount. Default: at the transition."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object on standard output and nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(ModelSettings):
+    """How much data is missing until the copy head appears, for the posterior and for Adam.
+
+    Example: bayes-attn plan --length 24 --vocab 24 --data 50
+    """
+
+    data: float
+    """Sequences at hand."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object on standard output and nothing else."""
 

@@ -1,0 +1,111 @@
+"""How much data is missing until the copy head appears?
+
+Two thresholds matter and they differ. The posterior switches at coexistence; training by Adam has no entropy and
+follows the zero-temperature landscape (theory, section 8). Both come from the theory alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bayes_attn.errors import require_positive
+from bayes_attn.posterior import CopyPosterior, Population
+from bayes_attn.theory import Transition, landscape, specification, transition
+
+Phase = Literal["below", "metastable", "coexistence", "above"]
+COEXISTENCE = 1.0
+"""Free energies closer than this, in kT, count as coexistence: the rarer phase still has a weight of 0.27 or more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Where a data amount stands, in sequences at the posterior's noise; None where an entry does not apply."""
+
+    phase: Phase
+    """below: the disordered phase alone; metastable: both phases, one of them only for a while; coexistence: both with
+    comparable weight; above: the copy phase alone. Without a first-order transition: below or above its centre."""
+    order: Literal["first", "second", "crossover"]
+    load: float
+    data: float
+    critical_data: float | None
+    critical_data_error: float | None
+    """Numerical, of the theory."""
+    spinodal_low_data: float | None
+    spinodal_high_data: float | None
+    data_to_coexistence: float | None
+    """Sequences still missing until the posterior prefers the copy phase; 0 beyond it."""
+    data_to_lose_metastability: float | None
+    """Sequences still missing until the disordered phase cannot last; 0 beyond it."""
+    map_spinodal_low_data: float | None
+    """Adam that starts in the copy pattern keeps it from here on."""
+    map_critical_data: float | None
+    """Both minima of Adam's landscape are equally deep; for linear attention, where m leaves 0."""
+    map_spinodal_high_data: float | None
+    """Adam from scratch finds the copy pattern from here on."""
+    linear: "Plan | None" = None
+    """What linear attention would do with the same data; None if this is linear attention."""
+
+
+def plan(posterior: CopyPosterior, data: float) -> Plan:
+    """Place a data amount in the phase diagram of a copy task, for i.i.d. uniform tokens.
+
+    Parameters
+    ----------
+    posterior: what is trained; only its fields are read.
+    data: sequences at hand, positive.
+
+    Raises
+    ------
+    InvalidInput: `data` is not positive, or there is no theory for the posterior.
+    ArithmeticError: the theory's equations could not be solved.
+    """
+    require_positive("plan", "data", data)
+    found, trained = transition(posterior), landscape(posterior)
+    load = posterior.load(float(data))
+    linear = None
+    if posterior.attention != "linear":
+        scales = posterior.logit_scale, posterior.value_scale, posterior.noise
+        linear = plan(Population(posterior.task, "linear", *scales), data)
+
+    def sequences(value: float | None) -> float | None:
+        return None if value is None else posterior.num_sequences(value)
+
+    def missing(value: float | None) -> float | None:
+        return None if value is None else max(0.0, posterior.num_sequences(value) - data)
+
+    return Plan(
+        phase=_phase(posterior, found, load),
+        order=found.order,
+        load=load,
+        data=float(data),
+        critical_data=found.critical_data,
+        critical_data_error=sequences(found.critical_load_error),
+        spinodal_low_data=sequences(found.spinodal_low),
+        spinodal_high_data=sequences(found.spinodal_high),
+        data_to_coexistence=missing(found.critical_load),
+        data_to_lose_metastability=missing(found.spinodal_high),
+        map_spinodal_low_data=sequences(trained.spinodal_low),
+        map_critical_data=sequences(trained.critical_load),
+        map_spinodal_high_data=sequences(trained.spinodal_high),
+        linear=linear,
+    )
+
+
+def _phase(posterior: CopyPosterior, found: Transition, load: float) -> Phase:
+    low, critical, high = found.spinodal_low, found.critical_load, found.spinodal_high
+    if low is None or critical is None or high is None:
+        return "below" if load < found.steepest_load else "above"
+    if load < low:
+        return "below"
+    if load > high:
+        return "above"
+    # To first order in the distance to coexistence the phases keep their order parameters; then their entropies cancel
+    # the actions at coexistence, and the difference of their free energies is that of the actions alone.
+    action, _ = specification(posterior, posterior.attention)
+    m, q = (
+        np.array([found.copy_mass_disordered, found.copy_mass_copy], dtype=float),
+        np.array([found.participation_disordered, found.participation_copy], dtype=float),
+    )
+    growth = np.asarray(action.bulk(load, m, q)) - np.asarray(action.bulk(critical, m, q))
+    return "coexistence" if abs(growth[1] - growth[0]) < COEXISTENCE else "metastable"

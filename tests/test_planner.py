@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from bayes_attn import CopyTask, InvalidInput, Population, plan
+from bayes_attn.cli import main
+
+KEYS = {
+    "phase", "load", "data", "critical_data", "spinodal_low_data", "spinodal_high_data", "data_to_coexistence",
+    "data_to_lose_metastability", "map_spinodal_low_data", "map_critical_data", "map_spinodal_high_data",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "phase"), [(20, "below"), (41.2, "metastable"), (41.8, "coexistence"), (43.2, "metastable"), (60, "above")]
+)
+def test_phases_of_softmax(softmax_16: Population, data: float, phase: str) -> None:
+    """theory.md sections 7 and 8: coexistence at 41.8, Adam's thresholds at 25.3, 27.3 and 33.5 sequences."""
+    found = plan(softmax_16, data)
+    assert found.phase == phase
+    assert found.critical_data == pytest.approx(41.83, abs=0.05)
+    assert found.data_to_coexistence == pytest.approx(max(0.0, 41.83 - data), abs=0.05)
+    assert found.data_to_lose_metastability == pytest.approx(max(0.0, 43.36 - data), abs=0.1)
+    adam = (found.map_spinodal_low_data, found.map_critical_data, found.map_spinodal_high_data)
+    assert adam == pytest.approx((25.3, 27.3, 33.5), abs=0.06)
+
+
+def test_linear_attention_beside_softmax(softmax_16: Population) -> None:
+    linear = plan(softmax_16, 35).linear
+    assert linear is not None
+    assert linear.phase == "above"
+    assert linear.critical_data == pytest.approx(16 * (1 + 256 / 240))
+    assert linear.spinodal_low_data is None
+    assert linear.linear is None
+
+
+def test_noise_scales_every_data_amount(softmax_16: Population) -> None:
+    quiet, loud = plan(softmax_16, 30), plan(Population(CopyTask(16, 16), noise=4.0), 120)
+    assert loud.phase == quiet.phase
+    assert loud.critical_data == pytest.approx(4 * quiet.critical_data)
+    assert loud.map_spinodal_high_data == pytest.approx(4 * quiet.map_spinodal_high_data)
+
+
+def test_a_crossover_has_two_sides() -> None:
+    posterior = Population(CopyTask(10, 10))
+    assert plan(posterior, 20).phase == "below"
+    assert plan(posterior, 40).phase == "above"
+    assert plan(posterior, 40).data_to_coexistence is None
+
+
+def test_no_data_is_refused(softmax_16: Population) -> None:
+    with pytest.raises(InvalidInput, match="plan: `data` must be a positive finite number, got 0"):
+        plan(softmax_16, 0)
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "--data", "35", "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert set(content) >= KEYS
+    assert set(content["linear"]) >= KEYS
+    main(["plan", "--data", "35"])
+    assert "data to coexistence" in capsys.readouterr().out
+    for bad in ([], ["--data", "-1"], ["--data", "many"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["plan", *bad])
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
