@@ -18,7 +18,7 @@ def run(posterior: Population, loads: list[float], borders: tuple[float, float],
 
 def test_softmax_at_16_has_two_phases(softmax_16: Population) -> None:
     loads = [0.0, 0.8, 1.6, 2.1, 2.4, 2.614, 2.82, 3.2, 3.7]
-    verdict = run(softmax_16, loads, (0.17, 0.31), Schedule(400, 150, 40))
+    verdict = run(softmax_16, loads, (0.17, 0.31), Schedule(400, 250, 40))
     assert verdict.finding == "two phases"
     assert loads[verdict.depth_rung] == 2.614
     # The theory's barrier of the density with its prefactor, 0.79(2) kT.
