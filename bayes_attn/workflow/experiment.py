@@ -92,7 +92,7 @@ class TransitionRun:
         because = "; ".join(verdict.reasons)
         depth = f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"
         if verdict.finding == "undecided":
-            found = ["undecided, because the run is not in equilibrium.", f"Why: {because}."]
+            found = ["undecided.", f"Why: {because}."]
         elif verdict.finding == "two phases":
             rung = verdict.depth_rung
             at = f"load {self.loads[rung]:.4g} ({self.data[rung]:.4g} sequences)"
