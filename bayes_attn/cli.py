@@ -72,9 +72,17 @@ def _prepare() -> None:
 def _heed_signals() -> threading.Event:
     """Unwind on Ctrl-C and on a polite kill alike; the event is set once a signal has come.
 
-    Libraries that call back from compiled code may swallow the exception; the event remembers it.
+    Where the exception cannot travel, as in a callback of the garbage collector, Python would print it and go on; here
+    the event remembers it, and the run stops at its next report of progress.
     """
     stopped = threading.Event()
+    otherwise = sys.unraisablehook
+
+    def unraisable(lost: "sys.UnraisableHookArgs") -> None:
+        if lost.exc_type is not KeyboardInterrupt:
+            otherwise(lost)
+
+    sys.unraisablehook = unraisable
 
     def stop(_number: int, _frame: object) -> None:
         stopped.set()
@@ -187,11 +195,10 @@ def _plan(settings: PlanSettings) -> None:
 
 
 def _transition(settings: TransitionSettings, stopped: threading.Event) -> None:
-    from bayes_attn.workflow.experiment import results_json, run_transition
+    from bayes_attn.workflow.experiment import run_transition
 
     with _progress(stopped) as tell:
-        run, folder = run_transition(settings, tell)
-    results = results_json(run)
+        run, results, folder = run_transition(settings, tell)
     if settings.json:
         print(json.dumps(results, allow_nan=False))
         return

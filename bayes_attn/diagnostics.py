@@ -4,17 +4,12 @@ Arviz is imported inside the functions, because it takes seconds.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
 from bayes_attn.sampling import Samples
-
-if TYPE_CHECKING:
-    from xarray import DataTree
-
 
 DESCRIPTIONS = {
     "load": "load, the dimensionless data amount",
@@ -85,7 +80,7 @@ def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
     return depth(values.ravel()), float(error)
 
 
-def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[str, np.ndarray]) -> "DataTree":
+def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[str, np.ndarray]) -> xr.DataTree:
     """Samples of one path as an arviz DataTree.
 
     Groups: `posterior` (the parameters, named `parameter` with dimensions (chain, draw, load, *dims), and the order

@@ -15,7 +15,8 @@ from bayes_attn.theory import Transition, landscape, specification, transition
 
 Phase = Literal["below", "metastable", "coexistence", "above"]
 COEXISTENCE = 1.0
-"""Free energies closer than this, in kT, count as coexistence: the rarer phase still has a weight of 0.27 or more."""
+"""Free energies closer than this, in kT, count as coexistence: the rarer phase still has a weight of some 0.27 or more
+(fluctuation factors aside)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What a run shows about its transition, in one sentence, and what it does not show.
 
-A verdict rests on sampling alone; the theory stands beside it and never decides. One size cannot tell a first-order
-transition from a sharp crossover (theory, section 6): the strongest finding here is two phases at one size.
+A verdict rests on the samples; of the theory it takes at most the borders between which round trips are counted. One
+size cannot tell a first-order transition from a sharp crossover (theory, section 6): the strongest finding here is two
+phases at one size.
 """
 
 from dataclasses import dataclass

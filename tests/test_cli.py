@@ -254,3 +254,26 @@ def test_theory_with_a_density(capsys: pytest.CaptureFixture[str]) -> None:
             main(["theory", *options])
         assert stop.value.code == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interrupt_that_python_swallows_is_remembered() -> None:
+    """Raised in a callback of the garbage collector it cannot travel; the next report of progress stops the run."""
+    code = (
+        "import gc, os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from bayes_attn.cli import _heed_signals, _progress\n"
+        "stopped = _heed_signals()\n"
+        "def callback(phase, info):\n"
+        "    if not stopped.is_set():\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        print('not reached')\n"
+        "gc.callbacks.append(callback)\n"
+        "gc.collect()\n"
+        "try:\n"
+        "    with _progress(stopped) as tell:\n"
+        "        tell('theory', 0.0)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("stopped\n", "")

@@ -21,6 +21,8 @@ LARGEST_ERROR = 1e-3
 """How far the row law may be off where its value is known exactly."""
 BLOCK = 32
 """Points marched per compiled call."""
+MOST_BLOCKS = 20
+"""Blocks after which the copy phase is given up."""
 
 
 class SaddlePoints(NamedTuple):
@@ -149,14 +151,12 @@ def _moments(row_law: RowLaw, t: Float[Array, ""], u: Float[Array, ""]) -> RowMo
 
 def _explore(row_law: RowLaw, action: Action) -> SaddlePoints:
     """March along t until well inside the copy phase."""
-    conjugates: list[float] = []
     last, start, curve = 0.0, _Start(*jnp.zeros(3)), None
-    while len(conjugates) < 20 * BLOCK:
+    for _ in range(MOST_BLOCKS):
         block = []
         for _ in range(BLOCK):
             last += 0.06 * max(0.5, last)
             block.append(last)
-        conjugates += block
         points, start = _march(row_law, action, jnp.asarray(block), start, None, 1e-8)
         new = jax.tree.map(np.asarray, points)
         curve = new if curve is None else jax.tree.map(lambda a, b: np.concatenate([a, b]), curve, new)

@@ -46,7 +46,6 @@ class TransitionRun:
 
     settings: TransitionSettings
     posterior: CopyPosterior
-    own_tokens: bool
     transition: Transition
     densities: list[Density | None]
     """Of the copy mass (of its magnitude for linear attention), per rung, from the theory; None where it has none."""
@@ -68,6 +67,11 @@ class TransitionRun:
         """Sampled copy mass; its magnitude for linear attention, whose posterior is symmetric in m."""
         values = self.samples.order_parameters[0]
         return np.abs(values) if self.settings.attention == "linear" else values
+
+    @property
+    def own_tokens(self) -> bool:
+        """Whether the sequences are the user's, which need not be i.i.d. and uniform."""
+        return self.settings.tokens is not None
 
     def rung_near(self, load: float) -> int:
         return int(np.argmin(np.abs(self.loads - load)))
@@ -152,7 +156,7 @@ class TransitionRun:
 
 def run_transition(
     settings: TransitionSettings, progress: Callable[[str, float], None] | None = None
-) -> tuple[TransitionRun, Path]:
+) -> tuple[TransitionRun, dict[str, Any], Path]:
     """Run the main job and write its folder.
 
     Parameters
@@ -162,7 +166,7 @@ def run_transition(
 
     Returns
     -------
-    The run, and the folder with posterior.nc, results.json, report.html and the figures.
+    The run, the content of results.json, and the folder with posterior.nc, results.json, report.html and the figures.
 
     Raises
     ------
@@ -201,17 +205,18 @@ def run_transition(
         tell("report", 0.0)
         borders = _borders(transition, densities)
         run = TransitionRun(
-            settings, posterior, settings.tokens is not None, transition, densities, samples,
+            settings, posterior, transition, densities, samples,
             judge(samples, hot, borders), time.perf_counter() - began,
         )  # fmt: skip
+        results = results_json(run)
         positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
         tree = to_datatree(samples, "logits", ["query", "key"], positions)
-        tree.attrs["results"] = json.dumps(results_json(run))
+        tree.attrs["results"] = json.dumps(results)
         tree.to_netcdf(scratch / "posterior.nc", engine="netcdf4")
-        write_report(run, scratch)
-        write_json(scratch / RESULTS, results_json(run))
+        write_report(run, results, scratch)
+        write_json(scratch / RESULTS, results)
         tell("report", 1.0)
-    return run, folder
+    return run, results, folder
 
 
 def _tokens(settings: TransitionSettings, task: CopyTask) -> np.ndarray | None:

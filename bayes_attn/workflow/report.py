@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bayes_attn.workflow.experiment import TransitionRun, results_json
+from bayes_attn.workflow.experiment import TransitionRun
 from bayes_attn.workflow.figures import CAPTIONS, FIGURES
 from bayes_attn.workflow.settings import TransitionSettings
 
@@ -33,9 +33,8 @@ def command(settings: TransitionSettings) -> str:
     return shlex.join(words)
 
 
-def write_report(run: TransitionRun, folder: Path) -> None:
-    """Write report.html and one PNG per figure into `folder`."""
-    results = results_json(run)
+def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> None:
+    """Write report.html and one PNG per figure into `folder`; `results` is the content of results.json."""
     figures = []
     for name, draw in FIGURES.items():
         figure = draw(run)
