@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bayes_attn.order_parameters import OrderParameters
     from bayes_attn.planner import Plan, plan
     from bayes_attn.posterior import DataSet, Population, Posterior
-    from bayes_attn.priors import IidLogits
+    from bayes_attn.priors import HeadProduct, IidLogits, RelativeBias
     from bayes_attn.sampling import Controls, Samples, Schedule, load_ladder, sample
     from bayes_attn.tasks import CopyTask
     from bayes_attn.verdict import Verdict, judge
@@ -35,7 +35,9 @@ _HOMES = {
     "InvalidInput": "errors",
     "OrderParameters": "order_parameters",
     "CopyTask": "tasks",
+    "HeadProduct": "priors",
     "IidLogits": "priors",
+    "RelativeBias": "priors",
     "Posterior": "posterior",
     "Population": "posterior",
     "DataSet": "posterior",
@@ -54,12 +56,14 @@ __all__ = [
     "Controls",
     "CopyTask",
     "DataSet",
+    "HeadProduct",
     "IidLogits",
     "InvalidInput",
     "OrderParameters",
     "Plan",
     "Population",
     "Posterior",
+    "RelativeBias",
     "Samples",
     "Schedule",
     "Verdict",

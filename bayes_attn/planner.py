@@ -103,10 +103,10 @@ def _phase(posterior: CopyPosterior, found: Transition, load: float) -> Phase:
         return "above"
     # To first order in the distance to coexistence the phases keep their order parameters; then their entropies cancel
     # the actions at coexistence, and the difference of their free energies is that of the actions alone.
-    action, _ = specification(posterior, posterior.attention)
+    action = specification(posterior, posterior.attention).action
     m, q = (
         np.array([found.copy_mass_disordered, found.copy_mass_copy], dtype=float),
         np.array([found.participation_disordered, found.participation_copy], dtype=float),
     )
-    growth = np.asarray(action.bulk(load, m, q)) - np.asarray(action.bulk(critical, m, q))
+    growth = np.asarray(action.energy(load, m, q)) - np.asarray(action.energy(critical, m, q))
     return "coexistence" if abs(growth[1] - growth[0]) < COEXISTENCE else "metastable"

@@ -6,6 +6,7 @@ the same engine.
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
@@ -55,7 +56,8 @@ class CopyPosterior(eqx.Module):
     ----------
     task: the copy task.
     attention: "softmax" or "linear".
-    prior: over the logits; i.i.d. with the convention of the kind of attention.
+    prior: kind of prior over the logits, made from (length, standard deviation of a logit): `IidLogits`,
+        `RelativeBias`, or partial(HeadProduct, head_dimension=...). Default: i.i.d.
     logit_scale: sigma_s.
     value_scale: sigma_w; the value matrix has entries N(0, sigma_w^2 / V).
     noise: kappa, the variance of the Gaussian likelihood per output entry.
@@ -75,6 +77,7 @@ class CopyPosterior(eqx.Module):
         logit_scale: float,
         value_scale: float,
         noise: float,
+        prior: Callable[[int, float], Prior] = IidLogits,
     ) -> None:
         owner = type(self).__name__
         require(isinstance(task, CopyTask), owner, "task", "must be a CopyTask", task)
@@ -84,7 +87,7 @@ class CopyPosterior(eqx.Module):
         require_positive(owner, "noise", noise)
         self.task = task
         self.attention = attention
-        self.prior = IidLogits(task.length, math.sqrt(kind.logit_variance(float(logit_scale), task.length)))
+        self.prior = prior(task.length, math.sqrt(kind.logit_variance(float(logit_scale), task.length)))
         self.logit_scale = float(logit_scale)
         self.value_scale = float(value_scale)
         self.noise = float(noise)
@@ -121,16 +124,17 @@ class CopyPosterior(eqx.Module):
     def order_parameters(self, params: PyTree) -> OrderParameters:
         return measure(self.weights(params), jnp.asarray(self.task.queries), jnp.asarray(self.task.sources))
 
-    def sample_copy(self, key: PRNGKeyArray) -> Float[Array, "query key"]:
+    def sample_copy(self, key: PRNGKeyArray) -> PyTree:
         """A prior draw with the copy pattern planted on it (the hot start)."""
         copy_logit = attention_kind(self.attention).copy_logit(self.task.length)
-        return self.prior.sample(key).at[self.task.queries, self.task.sources].set(copy_logit)
+        return self.prior.plant(self.prior.sample(key), self.task.queries, self.task.sources, copy_logit)
 
 
 class Population(CopyPosterior):
     """The posterior under data-averaged statistics; a function of the four order parameters (theory, section 3).
 
-    Tokens are i.i.d. and uniform. The log-likelihood is -U, which is 0 at load 0. Parameters as `CopyPosterior`.
+    Tokens are i.i.d. with the task's frequencies. The log-likelihood is -U, which is 0 at load 0. Parameters as
+    `CopyPosterior`.
     """
 
     def __init__(
@@ -140,13 +144,24 @@ class Population(CopyPosterior):
         logit_scale: float = 1.0,
         value_scale: float = 1.0,
         noise: float = 1.0,
+        prior: Callable[[int, float], Prior] = IidLogits,
     ) -> None:
-        super().__init__(task, attention, logit_scale, value_scale, noise)
+        super().__init__(task, attention, logit_scale, value_scale, noise, prior)
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """-U(m, q, m_u, q_u) at load alpha, in nats."""
         order = self.order_parameters(params)
         vocab, ratio = self.task.vocab, jnp.square(load) / self.value_scale**2
+        if self.task.frequencies is not None:
+            frequencies = jnp.asarray(self.task.frequencies)
+            mean = jnp.outer(frequencies, frequencies)
+            covariance = jnp.diag(frequencies) - mean
+            gram = load * vocab * (order.participation * covariance + order.row_power * mean)
+            cross = order.copy_mass * covariance + order.uniform_overlap * mean
+            factor = jnp.linalg.cholesky(jnp.eye(vocab) + gram)
+            whitened = jax.scipy.linalg.solve_triangular(factor, cross, lower=True)
+            log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor)))
+            return -0.5 * vocab * (log_det - ratio * vocab**2 * jnp.sum(jnp.square(whitened)))
 
         def direction(overlap: Array, power: Array) -> Array:
             growth = 1 + load * power
@@ -186,8 +201,9 @@ class DataSet(CopyPosterior):
         value_scale: float = 1.0,
         noise: float = 1.0,
         prefixes: list[int] | np.ndarray | None = None,
+        prior: Callable[[int, float], Prior] = IidLogits,
     ) -> None:
-        super().__init__(task, attention, logit_scale, value_scale, noise)
+        super().__init__(task, attention, logit_scale, value_scale, noise, prior)
         # The evidence grows with P and its dependence on A does not: single precision rounds it away.
         precise = jnp.zeros(()).dtype == jnp.float64
         rule = 'must be True (jax.config.update("jax_enable_x64", True)) for the evidence of a data set'

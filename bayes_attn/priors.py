@@ -6,7 +6,8 @@ from typing import Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from bayes_attn.errors import require_integer, require_positive
 
@@ -17,6 +18,15 @@ class Prior(Protocol):
     def sample(self, key: PRNGKeyArray) -> PyTree: ...
     def log_density(self, params: PyTree) -> Array: ...
     def logits(self, params: PyTree) -> Array: ...
+    def plant(
+        self, params: PyTree, queries: Int[np.ndarray, " target"], sources: Int[np.ndarray, " target"], logit: float
+    ) -> PyTree: ...
+
+
+def _log_normal(values: Float[Array, "..."], standard_deviation: float) -> Float[Array, ""]:
+    """Log-density of independent normals, summed, in nats."""
+    constant = values.size * math.log(standard_deviation * math.sqrt(2 * math.pi))
+    return -0.5 * jnp.sum(jnp.square(values / standard_deviation)) - constant
 
 
 class IidLogits(eqx.Module):
@@ -42,9 +52,105 @@ class IidLogits(eqx.Module):
 
     def log_density(self, params: Float[Array, "query key"]) -> Float[Array, ""]:
         """Normalised log-density, in nats."""
-        constant = self.length**2 * math.log(self.standard_deviation * math.sqrt(2 * math.pi))
-        return -0.5 * jnp.sum(jnp.square(params / self.standard_deviation)) - constant
+        return _log_normal(params, self.standard_deviation)
 
     def logits(self, params: Float[Array, "query key"]) -> Float[Array, "query key"]:
         """The logits that the parameters stand for."""
         return params
+
+    def plant(
+        self,
+        params: Float[Array, "query key"],
+        queries: Int[np.ndarray, " target"],
+        sources: Int[np.ndarray, " target"],
+        logit: float,
+    ) -> Float[Array, "query key"]:
+        """`params` with the given logit on every copied key."""
+        return params.at[queries, sources].set(logit)
+
+
+class RelativeBias(eqx.Module):
+    """One bias per distance, shared by all rows: S_ij = b_((i - j) mod L), b ~ N(0, standard_deviation^2).
+
+    Parameters as `IidLogits`; the parameters of a draw are the L biases.
+    """
+
+    length: int = eqx.field(static=True)
+    standard_deviation: float = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_integer("RelativeBias", "length", self.length, least=3)
+        require_positive("RelativeBias", "standard_deviation", self.standard_deviation)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " distance"]:
+        """An exact draw."""
+        return self.standard_deviation * jax.random.normal(key, (self.length,))
+
+    def log_density(self, params: Float[Array, " distance"]) -> Float[Array, ""]:
+        """Normalised log-density, in nats."""
+        return _log_normal(params, self.standard_deviation)
+
+    def logits(self, params: Float[Array, " distance"]) -> Float[Array, "query key"]:
+        """The logits that the parameters stand for."""
+        position = np.arange(self.length)
+        return params[(position[:, None] - position) % self.length]
+
+    def plant(
+        self,
+        params: Float[Array, " distance"],
+        queries: Int[np.ndarray, " target"],
+        sources: Int[np.ndarray, " target"],
+        logit: float,
+    ) -> Float[Array, " distance"]:
+        """`params` with the given logit at the distance of the copied key."""
+        return params.at[np.unique((queries - sources) % self.length)].set(logit)
+
+
+class HeadProduct(eqx.Module):
+    """Logits of an attention head, S = scale Q K' / sqrt(d) with i.i.d. standard normal Q, K of shape (L, d).
+
+    The logits have variance standard_deviation^2 and become independent normals as d grows.
+
+    Parameters
+    ----------
+    length, standard_deviation: as `IidLogits`.
+    head_dimension: d, at least 1.
+    """
+
+    length: int = eqx.field(static=True)
+    standard_deviation: float = eqx.field(static=True)
+    head_dimension: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_integer("HeadProduct", "length", self.length, least=3)
+        require_positive("HeadProduct", "standard_deviation", self.standard_deviation)
+        require_integer("HeadProduct", "head_dimension", self.head_dimension, least=1)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "two position head"]:
+        """An exact draw of (Q, K)."""
+        return jax.random.normal(key, (2, self.length, self.head_dimension))
+
+    def log_density(self, params: Float[Array, "two position head"]) -> Float[Array, ""]:
+        """Normalised log-density, in nats."""
+        return _log_normal(params, 1.0)
+
+    def logits(self, params: Float[Array, "two position head"]) -> Float[Array, "query key"]:
+        """The logits that the parameters stand for."""
+        queries, keys = params
+        return self.standard_deviation / math.sqrt(self.head_dimension) * queries @ keys.T
+
+    def plant(
+        self,
+        params: Float[Array, "two position head"],
+        queries: Int[np.ndarray, " target"],
+        sources: Int[np.ndarray, " target"],
+        logit: float,
+    ) -> Float[Array, "two position head"]:
+        """`params` with queries turned towards the copied keys, so that those get about the given logit.
+
+        A query is moved along its key's direction alone; keys are as drawn, so other logits stay near their size.
+        """
+        query, key = params[0][queries], params[1][sources]
+        at_present = self.standard_deviation / math.sqrt(self.head_dimension) * jnp.sum(query * key, -1, keepdims=True)
+        per_key = self.standard_deviation / math.sqrt(self.head_dimension) * jnp.sum(key**2, -1, keepdims=True)
+        return params.at[0, queries].set(query + (logit - at_present) / per_key * key)

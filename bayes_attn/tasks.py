@@ -19,20 +19,35 @@ class CopyTask:
     vocab: tokens V in the vocabulary, at least 2.
     causal: if False, positions lie on a ring and every query i has the source (i - 1) mod L. If True, query i sees
         the keys j <= i, its source is i - 1, and query 0 has no target.
+    frequencies: of the V tokens, which are independent: positive and adding up to 1. Default: uniform.
 
     Raises
     ------
-    InvalidInput: a parameter is not an integer or too small.
+    InvalidInput: a parameter is of the wrong kind, too small, or breaks its rule.
     """
 
     length: int
     vocab: int
     causal: bool = False
+    frequencies: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require_integer("CopyTask", "length", self.length, least=3)
         require_integer("CopyTask", "vocab", self.vocab, least=2)
         require(isinstance(self.causal, bool), "CopyTask", "causal", "must be True or False", self.causal)
+        if self.frequencies is not None:
+            given = np.asarray(self.frequencies)
+            require(len(given) == self.vocab, "CopyTask", "frequencies", f"must be {self.vocab} numbers", len(given))
+            require(bool(np.all(given > 0)), "CopyTask", "frequencies", "must all be positive", float(given.min()))
+            total = float(given.sum())
+            require(abs(total - 1) < 1e-9, "CopyTask", "frequencies", "must add up to 1", total)
+
+    @property
+    def token_frequencies(self) -> Float[np.ndarray, " vocab"]:
+        """Probability of each token."""
+        if self.frequencies is None:
+            return np.full(self.vocab, 1 / self.vocab)
+        return np.asarray(self.frequencies, dtype=float)
 
     @property
     def queries(self) -> Int[np.ndarray, " target"]:
@@ -56,8 +71,11 @@ class CopyTask:
         return np.tril(everything) if self.causal else everything
 
     def draw_tokens(self, key: jax.Array, num_sequences: int) -> Int[Array, "sequence position"]:
-        """Independent uniform tokens, integers from 0 to V - 1."""
+        """Independent tokens with the task's frequencies, integers from 0 to V - 1."""
         require_integer("CopyTask.draw_tokens", "num_sequences", num_sequences, least=1)
+        if self.frequencies is not None:
+            shape = (num_sequences, self.length)
+            return jax.random.choice(key, self.vocab, shape, p=np.asarray(self.frequencies))
         return jax.random.randint(key, (num_sequences, self.length), 0, self.vocab)
 
     def check_tokens(self, tokens: np.ndarray, owner: str = "CopyTask") -> Int[np.ndarray, "sequence position"]:

@@ -215,7 +215,7 @@ def test_help_starts_without_the_heavy_libraries() -> None:
 def test_where_the_theory_has_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in (["theory"], ["transition", "--out", str(tmp_path / "run")]):
         with pytest.raises(SystemExit) as stop:
-            main([*verb, "--length", "8", "--vocab", "8", "--logit-scale", "3"])
+            main([*verb, "--length", "8", "--vocab", "8", "--logit-scale", "0.003"])
         captured = capsys.readouterr()
         assert stop.value.code == 1
         assert "the law of a row is not resolved" in captured.err

@@ -39,13 +39,17 @@ def test_data_set_equals_the_dense_evidence(attention: str, causal: bool, key: j
             assert value == pytest.approx(dense_evidence(posterior, tokens[:prefix], params), rel=1e-10)
 
 
+@pytest.mark.parametrize("frequencies", [None, (0.6, 0.3, 0.1)])
 @pytest.mark.parametrize(("attention", "causal"), CASES)
-def test_population_equals_the_data_set_with_expected_counts(attention: str, causal: bool, key: jax.Array) -> None:
-    task = CopyTask(5, 3, causal=causal)
+def test_population_equals_the_data_set_with_expected_counts(
+    attention: str, causal: bool, frequencies: tuple[float, ...] | None, key: jax.Array
+) -> None:
+    task = CopyTask(5, 3, causal, frequencies)
     population = Population(task, attention, **MODEL)
     data_set = DataSet(np.zeros((1, 5), int), task, attention, **MODEL)
     same = np.eye(5)[:, None, :, None]
-    expected = same * np.eye(3)[None, :, None, :] / 3 + (1 - same) / 9
+    p = task.token_frequencies
+    expected = same * np.diag(p)[None, :, None, :] + (1 - same) * np.outer(p, p)[None, :, None, :]
     amount = 11.5
     load = jnp.asarray(population.load(amount))
 

@@ -1,6 +1,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from bayes_attn import CopyTask, InvalidInput
 from bayes_attn.tasks import count_tensor
@@ -65,3 +66,19 @@ def test_bad_sizes_are_refused(arguments: dict, message: str) -> None:
 def test_bad_tokens_are_refused(tokens: np.ndarray, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         CopyTask(4, 3).check_tokens(tokens)
+
+
+def test_tokens_follow_the_frequencies(key: jax.Array) -> None:
+    """A chi-square test at a false-alarm rate of 1e-4."""
+    task = CopyTask(20, 3, frequencies=(0.6, 0.3, 0.1))
+    counts = np.bincount(np.asarray(task.draw_tokens(key, 500)).ravel(), minlength=3)
+    assert stats.chisquare(counts, np.array([0.6, 0.3, 0.1]) * 10_000).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "rule"),
+    [((0.5, 0.5), "must be 3 numbers"), ((0.5, 0.6, -0.1), "must all be positive"), ((0.5, 0.3, 0.1), "must add up")],
+)
+def test_bad_frequencies_are_refused(frequencies: tuple[float, ...], rule: str) -> None:
+    with pytest.raises(InvalidInput, match=f"CopyTask: `frequencies` {rule}"):
+        CopyTask(5, 3, frequencies=frequencies)

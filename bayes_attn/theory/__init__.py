@@ -6,20 +6,25 @@ It reads a posterior's fields, never its densities, and shares no code with `bay
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory import linear, softmax
 from bayes_attn.theory.action import Action, Density, specification
-from bayes_attn.theory.transition import Transition, transition
+from bayes_attn.theory.plane import EndPoint, coexistence_line, end_point
+from bayes_attn.theory.transition import Transition, transition, transitions
 from bayes_attn.theory.zero_temperature import Landscape, landscape
 
 __all__ = [
     "Action",
     "Density",
+    "EndPoint",
     "Landscape",
     "Transition",
+    "coexistence_line",
     "densities",
+    "end_point",
     "landscape",
     "linear",
     "softmax",
     "specification",
     "transition",
+    "transitions",
 ]
 
 

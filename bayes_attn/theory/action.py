@@ -5,72 +5,99 @@ theory and sampling evidence.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from bayes_attn.errors import InvalidInput
 from bayes_attn.posterior import CopyPosterior
-from bayes_attn.priors import IidLogits
+from bayes_attn.priors import HeadProduct, IidLogits, RelativeBias
 
 
-@dataclass(frozen=True)
-class Action:
-    """U for i.i.d. uniform tokens, in nats (units of kT).
+class Action(eqx.Module):
+    """U for i.i.d. tokens of any distribution, in nats (units of kT).
 
-    Parameters
-    ----------
-    length: rows L of the attention matrix.
-    vocab: V.
-    value_scale: sigma_w.
+    With frequencies p, D = diag(p), M(a, b) = a (D - p p') + b p p', and all of them V x V,
+
+        K = I + alpha V M(q, q_u),    U = 1/2 V log det K - 1/2 alpha^2 V^3 / sigma_w^2 tr M(m, m_u)^2 K^-1.
+
+    Both matrices are diagonal up to rank one, so U is a few sums over the *different* frequencies: one term for uniform
+    tokens. U is 0 at load 0. A pytree of arrays: everything here maps over settings by `jax.vmap`.
     """
 
-    length: int
-    vocab: int
-    value_scale: float
-
-    def _direction(self, load: ArrayLike, overlap: ArrayLike, power: ArrayLike) -> Array:
-        growth = 1 + jnp.multiply(load, power)
-        return 0.5 * self.vocab * (jnp.log(growth) - (jnp.multiply(load, overlap) / self.value_scale) ** 2 / growth)
-
-    def bulk(self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike) -> Float[Array, "..."]:
-        """The V - 1 token directions orthogonal to the uniform one; 0 at load 0."""
-        return (self.vocab - 1) * self._direction(load, copy_mass, participation)
-
-    def uniform(self, load: ArrayLike, uniform_overlap: ArrayLike, row_power: ArrayLike) -> Float[Array, "..."]:
-        """The uniform token direction: constant for softmax; 0 at load 0."""
-        return self._direction(load, uniform_overlap, row_power)
+    rows: Float[Array | np.ndarray, ""]
+    """Independent rows of the attention matrix; the entropy of the order parameters is this many times one row's."""
+    value_scale: Float[Array | np.ndarray, ""]
+    """sigma_w."""
+    frequency: Float[Array | np.ndarray, " kind"]
+    """The different token frequencies."""
+    multiplicity: Float[Array | np.ndarray, " kind"]
+    """How many tokens have each of them."""
 
     @property
-    def stiffness(self) -> float:
-        """V (V - 1) / L, the weight of the data against one row's entropy."""
-        return self.vocab * (self.vocab - 1) / self.length
+    def vocab(self) -> Float[Array, ""]:
+        """V."""
+        return jnp.sum(jnp.asarray(self.multiplicity))
 
-    def conjugate_copy_mass(
-        self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
-    ) -> Float[Array, "..."]:
-        """t = -(1/L) dU/dm (theory, section 4b)."""
-        growth = 1 + jnp.multiply(load, participation)
-        return self.stiffness * jnp.square(load) * copy_mass / (self.value_scale**2 * growth)
+    def _total(self, of: Array) -> Array:
+        return jnp.sum(jnp.asarray(self.multiplicity) * of, axis=-1)
 
-    def conjugate_participation(
-        self, load: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
-    ) -> Float[Array, "..."]:
-        """u = -(1/L) dU/dq (theory, section 4b)."""
-        growth = 1 + jnp.multiply(load, participation)
-        signal = jnp.asarray(load) * (jnp.multiply(load, copy_mass) / (self.value_scale * growth)) ** 2
-        return -0.5 * self.stiffness * (jnp.divide(load, growth) + signal)
+    def parts(
+        self,
+        load: ArrayLike,
+        copy_mass: ArrayLike,
+        participation: ArrayLike,
+        uniform_overlap: ArrayLike = 1.0,
+        row_power: ArrayLike = 1.0,
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """(complexity, signal) with U = complexity - signal: the log-determinant and the fit of the targets.
 
-    def load_of_conjugate(
-        self, conjugate: ArrayLike, copy_mass: ArrayLike, participation: ArrayLike
+        The last two order parameters are 1 for softmax.
+        """
+        load, m, q = jnp.asarray(load), jnp.asarray(copy_mass), jnp.asarray(participation)
+        p, vocab = jnp.asarray(self.frequency), self.vocab
+        growth = 1 + (load * vocab * q)[..., None] * p
+        extra, rest = load * vocab * (row_power - q), uniform_overlap - m
+        squares = self._total(p**2)
+        solved = p / growth
+        overlap = self._total(p * solved)
+        rank_one = 1 + extra * overlap
+        complexity = 0.5 * vocab * (self._total(jnp.log(growth)) + jnp.log(rank_one))
+        diagonal = (
+            m**2 * self._total(p**2 / growth)
+            + 2 * m * rest * self._total(p**3 / growth)
+            + rest**2 * squares * self._total(p**2 / growth)
+        )
+        correction = (
+            m**2 * self._total((p * solved) ** 2)
+            + 2 * m * rest * overlap * self._total(p**2 * solved)
+            + rest**2 * overlap**2 * squares
+        )
+        strength = 0.5 * load**2 * vocab**3 / jnp.asarray(self.value_scale) ** 2
+        return complexity, strength * (diagonal - extra / rank_one * correction)
+
+    def energy(
+        self,
+        load: ArrayLike,
+        copy_mass: ArrayLike,
+        participation: ArrayLike,
+        uniform_overlap: ArrayLike = 1.0,
+        row_power: ArrayLike = 1.0,
     ) -> Float[Array, "..."]:
-        """The load at which `conjugate_copy_mass` equals `conjugate`: the positive root of a quadratic."""
-        drive = self.stiffness / self.value_scale**2 * jnp.asarray(copy_mass)
-        linear = jnp.multiply(conjugate, participation)
-        return (linear + jnp.sqrt(linear**2 + 4 * drive * conjugate)) / (2 * drive)
+        """U."""
+        complexity, signal = self.parts(load, copy_mass, participation, uniform_overlap, row_power)
+        return complexity - signal
+
+    def conjugates(
+        self, load: Float[Array, ""], copy_mass: Float[Array, ""], participation: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """(t, u) = -(1/rows) (dU/dm, dU/dq) of softmax attention (theory, section 4b); t > 0 > u at load > 0."""
+        by_m, by_q = jax.grad(self.energy, argnums=(1, 2))(load, copy_mass, participation)
+        return -by_m / self.rows, -by_q / self.rows
 
 
 class Density(NamedTuple):
@@ -86,18 +113,41 @@ class Density(NamedTuple):
         return float(np.trapezoid(of(self.copy_mass) * self.probability, self.copy_mass))
 
 
-def specification(posterior: CopyPosterior, attention: str) -> tuple[Action, float]:
-    """The action and the prior's standard deviation of a logit, read off a posterior's fields.
+class Specification(NamedTuple):
+    """What the theory reads off a posterior's fields."""
+
+    action: Action
+    length: int
+    standard_deviation: float
+    """Of one logit under the prior."""
+    causal: bool
+    shared: bool
+    """One row's logits shared by all rows (`RelativeBias`)."""
+
+
+def specification(posterior: CopyPosterior, attention: str) -> Specification:
+    """The posterior as the theory sees it; its densities are never called.
 
     Raises
     ------
     InvalidInput: there is no theory for this attention kind, prior or task.
     """
+    task, prior = posterior.task, posterior.prior
     if posterior.attention != attention:
         raise InvalidInput(f"theory.{attention}: `attention` must be {attention!r}, got {posterior.attention!r}.")
-    if not isinstance(posterior.prior, IidLogits):
-        raise InvalidInput(f"theory: `prior` must be IidLogits, got {type(posterior.prior).__name__}.")
-    if posterior.task.causal:
-        raise InvalidInput("theory: `causal` must be False (rows of a causal task differ), got True.")
-    action = Action(posterior.task.length, posterior.task.vocab, posterior.value_scale)
-    return action, posterior.prior.standard_deviation
+    if isinstance(prior, HeadProduct):
+        rule = "must be infinite: a theory exists only in that limit, which is the prior IidLogits"
+        raise InvalidInput(f"theory: `head_dimension` {rule}, got {prior.head_dimension}.")
+    if not isinstance(prior, IidLogits | RelativeBias):
+        raise InvalidInput(f"theory: `prior` must be IidLogits or RelativeBias, got {type(prior).__name__}.")
+    shared = isinstance(prior, RelativeBias)
+    if attention == "linear" and shared:
+        raise InvalidInput("theory.linear: `prior` must be IidLogits, got RelativeBias.")
+    if attention == "linear" and task.causal:
+        raise InvalidInput("theory.linear: `causal` must be False (rows of a causal task differ), got True.")
+    if shared and task.causal:
+        raise InvalidInput("theory: `causal` must be False with the prior RelativeBias (its rows differ), got True.")
+    frequency, multiplicity = np.unique(task.token_frequencies, return_counts=True)
+    rows = 1.0 if shared else float(task.num_targets)
+    action = Action(np.array(rows), np.array(posterior.value_scale), frequency, multiplicity.astype(float))
+    return Specification(action, task.length, prior.standard_deviation, task.causal, shared)

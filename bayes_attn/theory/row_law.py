@@ -2,40 +2,48 @@
 
 Everything follows from the row's cumulant function
 
-    Lambda(t, u) = log E exp(t p_0 + u sum_j p_j^2),      p_j = exp(S_j) / T,   T = sum_j exp(S_j).
+    Lambda(t, u) = log E exp(t x + u y),      x = p_source,   y = sum_j p_j^2,   p = softmax of i.i.d. normal logits.
 
-No sampling is needed for it. Fixing T turns the row into independent terms tied by one constraint, which a Fourier
-integral imposes:
+No sampling is needed for it. Let z = log sum_j exp(S_j) over n keys and r the participation among them. What has to be
+known of those keys is
 
-    exp Lambda = int dtau (1/2 pi) int dk exp(z) g_0(z) g_1(z)^(L-1),      z = a + i k,   tau = log T,
-    g_1(z) = E_S exp(-z p + u p^2),    g_0(z) = E_S exp((t - z) p + u p^2),    p = exp(S - tau).
+    G_n(z; w) = E[ delta(log sum_j exp(S_j) - z) exp(-w r) ],
 
-The contour is shifted to the saddle point a(tau), where the terms' means add up to 1; then the integrand is positive
-and nearly Gaussian at k = 0, and the trapezoidal rule, which converges faster than any power for such integrands,
-gives about seven digits with a few hundred nodes, whatever L is. Since p <= 1 on the support of the constraint, the
-integrand may be changed at will for p > 1; a smooth taper there keeps every integral finite.
+and groups of keys merge: with eta = z_b - z_a the log-odds of group b and share = sigmoid(eta) its weight,
+
+    G_(a+b)(z; w) = int d eta G_a(z - softplus(eta); w (1 - share)^2) G_b(z - softplus(-eta); w share^2).
+
+Halving n again and again needs two merges per level, whatever L is. Every integrand is positive and smooth, so the
+trapezoidal rule converges faster than any power. The copied key joins at the end, with xi = logit(x):
+
+    exp Lambda(t, u) = int d xi exp(t x + u x^2) int dz Normal(xi + z; 0, sigma^2) G_(L-1)(z; -u (1 - x)^2).
+
+The inner integral is kept as a table over (w, xi); Lambda then costs one sum over xi.
 """
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.polynomial.chebyshev import chebpts1, chebvander
+from scipy.interpolate import BSpline, make_interp_spline
+from scipy.special import expit, log_expit, logsumexp
 
-TAIL_WIDTHS = 6.5
-"""The prior of a logit is cut at this many standard deviations (mass 8e-11)."""
-LOG_NEGLIGIBLE = 18.0
-"""Parts of the tau integral below exp(-18) of its peak are dropped."""
-LARGE_WEIGHT = 0.7
-"""A key other than the copied one counts as large above this weight."""
-LEAST_REACH = 60.0
-"""k goes at least this far, for the sake of the taper, which is felt when the copied key has nearly all the weight."""
-TILT_STRIDE = 4
-"""The tilt needs no accuracy (the integral does not depend on it), so it is found on every fourth node."""
+LARGEST_FIELD = 1e6
+"""Largest |u| that the tables cover."""
+NODES = {"z": 96, "w": 72, "eta": 360, "xi": 960}
+"""Nodes in every direction at resolution 1."""
+WIDTHS = 9.0
+"""Standard deviations at which normal laws are cut."""
+LARGEST_LOG_ODDS = 14.0
+"""The copied key's weight is followed up to 1 - 8e-7."""
+MOST_ROWS = 40
+"""Kinds of row of a causal task that are computed; further ones are interpolated in log n."""
 
 
 class RowMoments(NamedTuple):
@@ -47,176 +55,160 @@ class RowMoments(NamedTuple):
     covariance: Float[Array, "*batch 2 2"]
 
 
-class _Contour(NamedTuple):
-    """Where the double integral is summed; it carries no derivatives."""
+class RowLaw(eqx.Module):
+    """The law of (copy mass, participation) of one row of softmax attention; a mean over kinds of rows if they differ.
 
-    tau: Float[Array, " tau"]
-    tau_weights: Float[Array, " tau"]
-    tilt: Float[Array, " tau"]
-    """a(tau)."""
-    k: Float[Array, " k"]
-
-
-@dataclass(frozen=True)
-class RowLaw:
-    """The law of (copy mass, participation) of one row of softmax attention under the prior.
-
-    Parameters
-    ----------
-    length: keys L.
-    logit_scale: sigma_s.
-    resolution: multiplies the number of nodes in every direction; comparing two resolutions gives the error.
+    Made by `row_law`. Call its methods inside `jax.enable_x64`. Laws of equal resolution have arrays of equal shape,
+    whatever the length and the logit scale.
     """
 
-    length: int
-    logit_scale: float
-    resolution: float = 1.0
+    share: Float[np.ndarray, " row"]
+    """Share of each kind of row among all rows; a weight of the interpolation where kinds are left out."""
+    others: Float[np.ndarray, " row"]
+    """Keys besides the copied one, n."""
+    log_odds: Float[np.ndarray, "row xi"]
+    """Nodes of xi."""
+    pieces: Float[np.ndarray, "row order interval xi"]
+    """Of the quintic spline of log H(xi; w) + w / n in log(1 + w), on even intervals; highest power first."""
 
-    @property
-    def _others(self) -> int:
-        return self.length - 1
+    def _one_row(self, fields: Array, others: Array, log_odds: Array, pieces: Array) -> Float[Array, ""]:
+        t, u = fields
+        copied, rest = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
+        intervals = pieces.shape[1]
+        at = jnp.log1p(-u * rest**2) * (intervals / math.log1p(LARGEST_FIELD))
+        interval = jnp.clip(jax.lax.stop_gradient(at).astype(int), 0, intervals - 1)
+        log_density = jnp.polyval(pieces[:, interval, jnp.arange(len(log_odds))], at - interval)
+        log_weight = log_density + t * copied + u * (copied**2 + rest**2 / others)
+        return jax.nn.logsumexp(log_weight) + jnp.log(log_odds[1] - log_odds[0])
 
-    @property
-    def _typical(self) -> float:
-        """log T of a typical row without data."""
-        return math.log(self.length) + self.logit_scale**2 / 2
-
-    @property
-    def _typical_reach(self) -> float:
-        """The largest k that matters for a typical row without data."""
-        return 7.0 * math.sqrt(self.length / math.expm1(self.logit_scale**2))
-
-    def _nodes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """v = log p, p and the log-weights of the integral over S, without the Gaussian, which depends on tau.
-
-        Nodes are denser near p = 1, where exp(i k p) oscillates fastest: v is the image of a uniform grid r under the
-        inverse of r(v) = v + bend sqrt(p).
-        """
-        sigma, top = self.logit_scale, 0.6
-        bottom = -self._typical - TAIL_WIDTHS * sigma
-        bend = 12 * max(1.0, self._typical_reach / 90)
-
-        def stretch(v: np.ndarray) -> np.ndarray:
-            return v + bend * np.exp(v / 2)
-
-        def slope(v: np.ndarray) -> np.ndarray:
-            return 1 + 0.5 * bend * np.exp(v / 2)
-
-        ends = stretch(np.array([bottom, top]))
-        uniform = np.linspace(ends[0], ends[1], int((ends[1] - ends[0]) * 9 * self.resolution))
-        fine = np.linspace(bottom, top, 20_000)
-        v = np.interp(uniform, stretch(fine), fine)
-        for _ in range(3):
-            v = v - (stretch(v) - uniform) / slope(v)
-        taper = np.where(v > 0, (np.maximum(v, 0) / 0.3) ** 6, 0.0)
-        log_spacing = np.log((uniform[1] - uniform[0]) / slope(v))
-        return v, np.exp(v), log_spacing - 0.5 * np.log(2 * np.pi * sigma**2) - taper
-
-    def _log_weights(
-        self, t: Array, u: Array, tilt: Array, tau: Array, stride: int = 1
-    ) -> tuple[Float[Array, " node"], Float[Array, " node"]]:
-        """Exponents of g_0 and g_1 at k = 0."""
-        v, p, base = (jnp.asarray(x[::stride]) for x in self._nodes())
-        shared = base - 0.5 * jnp.square((v + tau) / self.logit_scale) - tilt * p + u * p**2
-        return shared + t * p, shared
-
-    def _constraint(
-        self, log_0: Float[Array, " node"], log_1: Float[Array, " node"], stride: int = 1
-    ) -> tuple[Array, Array, Array]:
-        """Mean and variance of sum_j p_j in the independent tilted law, and how many other keys are large in it."""
-        p = self._nodes()[1][::stride]
-        powers = jnp.asarray(np.stack([p, p**2, p > LARGE_WEIGHT], axis=1))
-        mean_0, square_0, _ = jax.nn.softmax(log_0) @ powers
-        mean_1, square_1, large = jax.nn.softmax(log_1) @ powers
-        variance = square_0 - mean_0**2 + self._others * (square_1 - mean_1**2)
-        return mean_0 + self._others * mean_1, variance, self._others * large
-
-    def _find_tilt(self, t: Array, u: Array, tau: Array) -> Float[Array, ""]:
-        """Root of log(mean of the sum) = 0 in the tilt: Newton, kept inside a shrinking bracket.
-
-        A tilt that would make the sum by one large other key splits the law in two peaks, away from the value 1 that
-        is wanted; the tilt stops short of that.
-        """
-        quantile = (math.log(LARGE_WEIGHT) + self._typical) / (self.logit_scale * math.sqrt(2))
-        allowed = 1e-9 + self._others * math.erfc(quantile)
-
-        def measure(tilt: Array) -> tuple[Array, Array, Array]:
-            return self._constraint(*self._log_weights(t, u, tilt, tau, TILT_STRIDE), TILT_STRIDE)
-
-        def step(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            tilt, low, high = state
-            mean, variance, large = measure(tilt)
-            too_low = (mean > 1) | (large > allowed)
-            low, high = jnp.where(too_low, tilt, low), jnp.where(too_low, high, tilt)
-            newton = tilt + jnp.log(mean) * mean / variance
-            inside = (newton > low) & (newton < high)
-            return jnp.where(inside, newton, 0.5 * (low + high)), low, high
-
-        width = 80.0 + self.length / 2 + jnp.abs(t) + 4 * jnp.abs(u)
-        tilt, _, high = jax.lax.fori_loop(0, 16, step, (jnp.zeros_like(t), -width, width))
-        return jnp.where(measure(tilt)[2] > 2 * allowed, high, tilt)
-
-    def _estimate(self, t: Array, u: Array, tilt: Array, tau: Array) -> tuple[Array, Array]:
-        """Rough logarithm of the k integral (a Gaussian sum, or one key that makes up for the rest), and variance."""
-        log_0, log_1 = self._log_weights(t, u, tilt, tau)
-        norm_0, norm_1 = jax.nn.logsumexp(log_0), jax.nn.logsumexp(log_1)
-        mean, variance, _ = self._constraint(log_0, log_1)
-        gaussian = -0.5 * (jnp.square(1 - mean) / variance + jnp.log(2 * jnp.pi * variance))
-        sigma, gap = self.logit_scale, jnp.clip(1 - mean, 0.02, 1.0)
-        log_normal = -0.5 * jnp.square((jnp.log(gap) + tau) / sigma) - jnp.log(sigma * math.sqrt(2 * math.pi) * gap)
-        jump = log_normal - tilt * gap + u * gap**2 - norm_1 + math.log(self._others)
-        return tilt + norm_0 + self._others * norm_1 + jnp.logaddexp(gaussian, jump), variance
-
-    def _contour(self, t: Array, u: Array) -> _Contour:
-        """Where the tau integral lives and how far k must reach there, from a coarse pass."""
-        # tau = typical value + spread * sinh(r): dense where log T lies without data, and wide enough for a copied key.
-        sigma = self.logit_scale
-        spread = 4 * min(math.sqrt(math.expm1(sigma**2) / self.length), 0.25)
-        ends = -math.asinh((1.5 * sigma + sigma**2 / 2) / spread), math.asinh(7.0 / spread)
-
-        def tau_of(r: Array) -> Array:
-            return self._typical + spread * jnp.sinh(r)
-
-        find_tilt = jax.vmap(partial(self._find_tilt, t, u))
-        coarse = jnp.linspace(*ends, 48)
-        estimate, variance = jax.vmap(partial(self._estimate, t, u))(find_tilt(tau_of(coarse)), tau_of(coarse))
-        height = estimate - estimate.max()
-        alive = height > -LOG_NEGLIGIBLE
-        step = coarse[1] - coarse[0]
-        low = jnp.min(jnp.where(alive, coarse, jnp.inf)) - step
-        high = jnp.max(jnp.where(alive, coarse, -jnp.inf)) + step
-        narrowest = jnp.sqrt(jnp.min(jnp.where(height > -12.0, variance, jnp.inf)))
-        reach = jnp.maximum(7.0 / narrowest, LEAST_REACH) * math.sqrt(self.resolution)
-
-        r = low + (high - low) * jnp.linspace(0.0, 1.0, int(48 * self.resolution))
-        tau = tau_of(r)
-        num_k = int(max(56.0, 0.37 * self._typical_reach) * self.resolution)
-        return _Contour(tau, spread * jnp.cosh(r) * (r[1] - r[0]), find_tilt(tau), reach * jnp.arange(num_k) / num_k)
-
-    def _cumulant(self, fields: Float[Array, " 2"], contour: _Contour) -> Float[Array, ""]:
-        tau, tau_weights, tilt, k = contour
-        log_0, log_1 = jax.vmap(partial(self._log_weights, *fields))(tilt, tau)
-        norm_0, norm_1 = jax.nn.logsumexp(log_0, axis=1), jax.nn.logsumexp(log_1, axis=1)
-        phase = jnp.outer(self._nodes()[1], k)
-        cosine, sine = jnp.cos(phase), jnp.sin(phase)
-
-        def transform(log_weight: Array, norm: Array) -> Array:
-            weight = jnp.exp(log_weight - norm[:, None])
-            return jax.lax.complex(weight @ cosine, -(weight @ sine))
-
-        integrand = jnp.exp(1j * k) * transform(log_0, norm_0) * transform(log_1, norm_1) ** self._others
-        k_weights = jnp.where(jnp.arange(len(k)) == 0, 0.5, 1.0) * (k[1] - k[0]) / jnp.pi
-        log_front = tilt + norm_0 + self._others * norm_1
-        top = jax.lax.stop_gradient(log_front.max())
-        return top + jnp.log(jnp.sum(tau_weights * jnp.exp(log_front - top) * (integrand.real @ k_weights)))
+    def cumulant(self, fields: Float[Array, " 2"]) -> Float[Array, ""]:
+        """Lambda at fields = (t, u), u <= 0."""
+        each = jax.vmap(self._one_row, in_axes=(None, 0, 0, 0))(
+            fields, jnp.asarray(self.others), jnp.asarray(self.log_odds), jnp.asarray(self.pieces)
+        )
+        return jnp.asarray(self.share) @ each
 
     def moments(self, t: Float[Array, ""], u: Float[Array, ""]) -> RowMoments:
-        """Lambda with first and second derivatives at one point, u <= 0; call inside `jax.enable_x64`."""
-        contour = self._contour(t, u)
+        """Lambda with first and second derivatives at one point, -LARGEST_FIELD <= u <= 0."""
 
         def first_order(fields: Array) -> tuple[Array, tuple[Array, Array]]:
-            cumulant, mean = jax.value_and_grad(self._cumulant)(fields, contour)
+            cumulant, mean = jax.value_and_grad(self.cumulant)(fields)
             return mean, (cumulant, mean)
 
         covariance, (cumulant, mean) = jax.jacfwd(first_order, has_aux=True)(jnp.stack([t, u]))
         return RowMoments(cumulant, mean, covariance)
+
+
+class _Keys(NamedTuple):
+    """log G_n(z; w) + w / n of n keys, as splines in z at Chebyshev nodes of log(1 + w)."""
+
+    z: Float[np.ndarray, " z"]
+    log_density: Float[np.ndarray, "z w"]
+
+
+class _Merger:
+    """Builds G_n for one logit scale."""
+
+    def __init__(self, logit_scale: float, resolution: float) -> None:
+        self.scale = logit_scale
+        # A spacing of 0.15 resolves the softplus, however broad the logits are.
+        finest = 2 * WIDTHS * logit_scale / 0.15
+        self.num_z = int(max(NODES["z"], finest) * resolution)
+        self.num_eta = int(max(NODES["eta"], 2 * finest) * resolution)
+        self.nodes = chebpts1(int(NODES["w"] * resolution))
+        self.series = np.linalg.inv(chebvander(self.nodes, len(self.nodes) - 1))
+        self.at_zero = (chebvander([-1.0], len(self.nodes) - 1) @ self.series)[0]
+        self.w = np.expm1((self.nodes + 1) / 2 * math.log1p(LARGEST_FIELD))
+        self._known: dict[int, _Keys] = {1: self._single()}
+
+    def _single(self) -> _Keys:
+        z = np.linspace(-WIDTHS * self.scale, WIDTHS * self.scale, self.num_z)
+        log_density = -0.5 * (z / self.scale) ** 2 - math.log(self.scale * math.sqrt(2 * math.pi))
+        return _Keys(z, np.repeat(log_density[:, None], len(self.w), axis=1))
+
+    def _grid(self, first: _Keys, second: _Keys, n: int) -> Float[np.ndarray, " z"]:
+        """z from equal low logits to a broad sum with one huge key in it, within what the groups reach."""
+        spread = min(math.sqrt(math.expm1(self.scale**2) / n), 1.0)
+        low = math.log(n) - WIDTHS * self.scale / math.sqrt(n)
+        typical = math.log(n) + self.scale**2 / 2 + math.log1p(WIDTHS * spread)
+        high = np.logaddexp(typical, WIDTHS * self.scale)
+        low = max(low, np.logaddexp(first.z[0], second.z[0]) + 0.1 * self.scale)
+        high = min(high, np.logaddexp(first.z[-1], second.z[-1]) - 0.1 * self.scale)
+        return np.linspace(low, high, self.num_z)
+
+    def keys(self, n: int) -> _Keys:
+        if n not in self._known:
+            self._known[n] = self._merge(n // 2, n - n // 2)
+        return self._known[n]
+
+    def _merge(self, a: int, b: int) -> _Keys:
+        n, first, second = a + b, self.keys(a), self.keys(b)
+        z = self._grid(first, second, n)
+        # At large w the shares must balance: nodes are dense there.
+        balance, bend = math.log(b / a), max(0.5 / math.sqrt(1 + LARGEST_FIELD / n), 1e-3)
+        reach = first.z[-1] - second.z[0] + balance, second.z[-1] - first.z[0] - balance
+        r = np.linspace(-math.asinh(reach[0] / bend), math.asinh(reach[1] / bend), self.num_eta)
+        eta = balance + bend * np.sinh(r)
+        share = expit(eta)
+        log_weight = np.log(bend * np.cosh(r) * (r[1] - r[0]))
+        integrand = (
+            self._at(first, z + log_expit(-eta)[:, None], (1 - share) ** 2)
+            + self._at(second, z + log_expit(eta)[:, None], share**2)
+            - self.w * ((share - b / n) ** 2 * n / (a * b))[:, None, None]
+            + log_weight[:, None, None]
+        )
+        log_density = logsumexp(integrand, axis=0)
+        # The law of z itself (w = 0) is normalised; errors in that would double at every level.
+        law = log_density @ self.at_zero
+        return _Keys(z, log_density - logsumexp(law) - math.log(z[1] - z[0]))
+
+    def _at(
+        self, keys: _Keys, z: Float[np.ndarray, "eta z"], factor: Float[np.ndarray, " eta"]
+    ) -> Float[np.ndarray, "eta z w"]:
+        """log_density at z, and at w times a factor; minus infinity beyond the grid, where it is negligible."""
+        spline = make_interp_spline(keys.z, keys.log_density, k=5)
+        inside = (z >= keys.z[0]) & (z <= keys.z[-1])
+        basis = BSpline.design_matrix(np.clip(z, keys.z[0], keys.z[-1]).ravel(), spline.t, 5)
+        in_z = (basis @ spline.c).reshape(*z.shape, -1)
+        at = 2 * np.log1p(self.w * factor[:, None]) / math.log1p(LARGEST_FIELD) - 1
+        in_w = chebvander(at, len(self.nodes) - 1) @ self.series
+        return np.where(inside[:, :, None], in_z @ in_w.swapaxes(1, 2), -np.inf)
+
+    def pieces(self, n: int, log_odds: Float[np.ndarray, " xi"]) -> Float[np.ndarray, "order interval xi"]:
+        """log H(xi; w) + w / n as a spline in log(1 + w)."""
+        z, log_density = self.keys(n)
+        fine = np.linspace(z[0], z[-1], 4 * len(z))
+        values = make_interp_spline(z, log_density, k=5)(fine)
+        standard = (log_odds[:, None] + fine) / self.scale
+        log_normal = -0.5 * standard**2 - math.log(self.scale * math.sqrt(2 * math.pi)) + math.log(fine[1] - fine[0])
+        at_nodes = np.stack([logsumexp(log_normal + values[:, i], axis=1) for i in range(len(self.w))])
+        even = np.linspace(0.0, 1.0, len(self.nodes) + 1)
+        at_even = chebvander(2 * even - 1, len(self.nodes) - 1) @ self.series @ at_nodes
+        spline = make_interp_spline(np.arange(len(even)), at_even, k=5)
+        starts = np.arange(len(even) - 1)
+        return np.stack([spline(starts, order) / math.factorial(order) for order in range(5, -1, -1)])
+
+
+@lru_cache(maxsize=32)
+def row_law(length: int, logit_scale: float, resolution: float = 1.0, causal: bool = False) -> RowLaw:
+    """The law of a row of softmax attention with i.i.d. logits.
+
+    Parameters
+    ----------
+    length: keys L; on the ring every row sees all of them, in the causal task rows see 2, 3, ..., L.
+    logit_scale: sigma_s.
+    resolution: multiplies the number of nodes in every direction; comparing two resolutions gives the error.
+    causal: whether rows differ as in the causal task; the law is then the mean over its rows.
+    """
+    every = np.arange(1, length) if causal else np.array([length - 1])
+    kinds, share = every, np.full(len(every), 1 / len(every))
+    if len(every) > MOST_ROWS:
+        kinds = np.unique(np.round(np.geomspace(1, length - 1, MOST_ROWS)).astype(int))
+        share = make_interp_spline(np.log(kinds), np.eye(len(kinds)), k=3)(np.log(every)).mean(axis=0)
+    merger = _Merger(logit_scale, resolution)
+    log_odds, tables = [], []
+    for n in kinds.tolist():
+        low = -math.log(n) - logit_scale**2 / 2 - WIDTHS * logit_scale
+        log_odds.append(np.linspace(low, LARGEST_LOG_ODDS, int(NODES["xi"] * resolution)))
+        tables.append(merger.pieces(n, log_odds[-1]))
+    return RowLaw(share, kinds.astype(float), np.stack(log_odds), np.stack(tables))

@@ -1,9 +1,16 @@
-"""Softmax attention: the S-shaped curve of saddle points and the density of the copy mass (theory, section 4b).
+"""Softmax attention: curves of saddle points and the density of the copy mass (theory, sections 4b and 5).
 
 Under the prior the rows of a softmax attention matrix are independent, so the effective action of (m, q) is
-F = U + L I, with I the Legendre transform of one row's cumulant function (`row_law`).
+F = U + R I, with I the Legendre transform of one row's cumulant function (`row_law`) and R the number of independent
+rows. Two curves are followed, each by Newton's method along a coordinate in which it has no folds:
+
+* `s_curve`, at a fixed field: every saddle point, from load 0 into the copy phase;
+* `profiles`, at fixed loads: F minimised over q at every m. Its slope is the field that makes m stationary, so it also
+  holds the whole line of transitions in the (load, field) plane.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,18 +18,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.interpolate import PchipInterpolator, make_interp_spline
+from scipy.interpolate import make_interp_spline
 
 from bayes_attn.posterior import CopyPosterior
-from bayes_attn.theory.action import Action, Density, specification
-from bayes_attn.theory.row_law import RowLaw, RowMoments
+from bayes_attn.theory.action import Action, Density, Specification, specification
+from bayes_attn.theory.row_law import RowLaw, RowMoments, row_law
 
 LARGEST_ERROR = 1e-3
-"""How far the row law may be off where its value is known exactly."""
-BLOCK = 32
-"""Points marched per compiled call."""
-MOST_BLOCKS = 20
-"""Blocks after which the copy phase is given up."""
+"""How far the row law may be off where its value is known exactly: m = 1/L at t = u = 0."""
+SCOUT_STEP, MOST_SCOUTS = 0.12, 260
+"""Steps of log(t m) in the first pass along the S-curve."""
+CURVE_POINTS = 224
+BATCH = 32
+"""Settings solved together at most."""
+PROFILE_POINTS = 288
+LOG_NEGLIGIBLE = 30.0
+FEWEST_POINTS = 24
+"""Points of a profile on which a density may rest."""
 
 
 class SaddlePoints(NamedTuple):
@@ -33,203 +45,334 @@ class SaddlePoints(NamedTuple):
     conjugate_participation: Float[Array | np.ndarray, "*point"]
     """u."""
     load: Float[Array | np.ndarray, "*point"]
+    field: Float[Array | np.ndarray, "*point"]
+    """h that makes the point stationary."""
     copy_mass: Float[Array | np.ndarray, "*point"]
     participation: Float[Array | np.ndarray, "*point"]
     effective_action: Float[Array | np.ndarray, "*point"]
-    """F = U + L I, in kT."""
+    """F = U + R I, in kT, without the term -R h m of the field."""
     log_prefactor: Float[Array | np.ndarray, "*point"]
     """Logarithm of the Gaussian fluctuation factor of p(m)."""
 
 
-class _Start(NamedTuple):
-    """Where a march begins: a point and du/dt there, to extrapolate from."""
+def _newton(
+    law: RowLaw,
+    fields: Callable[[Array], Array],
+    residual: Callable[[Array, Array], Array],
+    guess: Float[Array, " unknown"],
+) -> tuple[Float[Array, " unknown"], Float[Array, "unknown unknown"], RowMoments]:
+    """Root of residual(unknown, (m, q)) = 0 with (m, q) the row law's mean at fields(unknown); its inverse Jacobian.
 
-    t: Float[Array, ""]
-    u: Float[Array, ""]
-    slope: Float[Array, ""]
+    NaN where Newton's method fails.
+    """
+
+    def step(state: tuple[Array, Array, RowMoments, Array, Array]) -> tuple[Array, Array, RowMoments, Array, Array]:
+        unknown, _, _, _, iteration = state
+        moments = law.moments(*fields(unknown))
+
+        def linearised(x: Array) -> Array:
+            return residual(x, moments.mean + moments.covariance @ (fields(x) - fields(unknown)))
+
+        value, inverse = residual(unknown, moments.mean), jnp.linalg.inv(jax.jacfwd(linearised)(unknown))
+        return unknown - jnp.clip(inverse @ value, *limits(unknown)), inverse, moments, value, iteration + 1
+
+    def limits(unknown: Array) -> tuple[Array, Array]:
+        reach = 0.6 * (1 + jnp.abs(unknown))
+        return -reach, reach
+
+    def unfinished(state: tuple[Array, Array, RowMoments, Array, Array]) -> Array:
+        *_, value, iteration = state
+        return (jnp.max(jnp.abs(value)) > 1e-11) & (iteration < 30)
+
+    size = len(guess)
+    nothing = RowMoments(jnp.zeros(()), jnp.zeros(2), jnp.zeros((2, 2)))
+    first = (guess, jnp.eye(size), nothing, jnp.full(size, jnp.inf), jnp.zeros((), int))
+    unknown, inverse, moments, value, _ = jax.lax.while_loop(unfinished, step, first)
+    return jnp.where(jnp.max(jnp.abs(value)) < 1e-7, unknown, jnp.nan), inverse, moments
+
+
+def _point(action: Action, fields: Array, load: Array, field: Array, moments: RowMoments) -> SaddlePoints:
+    (t, u), (m, q) = fields, moments.mean
+    free = action.energy(load, m, q) + action.rows * (t * m + u * q - moments.cumulant)
+    curvature = jax.grad(lambda x: -action.conjugates(load, m, x)[1])(q)
+    stiffness = jnp.linalg.inv(moments.covariance)[1, 1] + curvature
+    prefactor = -0.5 * (jnp.log(jnp.linalg.det(moments.covariance)) + jnp.log(stiffness))
+    return SaddlePoints(t, u, load, field, m, q, free, prefactor)
+
+
+class _Stop(NamedTuple):
+    """Where the first pass along the S-curve is, and whether it has seen enough."""
+
+    unknown: Float[Array, "3"]
+    tangent: Float[Array, "3"]
+    coordinate: Float[Array, ""]
+    load: Float[Array, ""]
+    highest: Float[Array, ""]
+    """Largest load before any decrease."""
+    folded: Array
+    """Whether the load has ever decreased."""
+    done: Array
+
+
+def _s_curve_equations(
+    action: Action, field: Array, coordinate: Array
+) -> tuple[Callable[[Array], Array], Callable[[Array, Array], Array]]:
+    """Unknowns (log(t - h), log(-u), log(load)), along the coordinate log(t - h) + log(m)."""
+
+    def fields(x: Array) -> Array:
+        return jnp.stack([field + jnp.exp(x[0]), -jnp.exp(x[1])])
+
+    def residual(x: Array, mean: Array) -> Array:
+        drive, u = action.conjugates(jnp.exp(x[2]), mean[0], mean[1])
+        return jnp.stack([x[0] + jnp.log(mean[0]) - coordinate, x[0] - jnp.log(drive), x[1] - jnp.log(-u)])
+
+    return fields, residual
 
 
 @eqx.filter_jit
-def _march(
-    row_law: RowLaw,
-    action: Action,
-    conjugates: Float[Array, " point"],
-    start: _Start,
-    load: Array | None,
-    tolerance: float,
-) -> tuple[SaddlePoints, _Start]:
-    """Saddle points at each t of `conjugates`, one after the other, each started from the last one.
+def _scout(law: RowLaw, action: Action, field: Array) -> tuple[SaddlePoints, Array, Array]:
+    """The S-curve in even steps of its coordinate, until well inside the copy phase; unknowns and coordinates too."""
+    m, q = law.moments(field, jnp.zeros(())).mean
+    # So small a load that the order parameters are those of the prior.
+    tiny = 1e-4
+    load = 0.05 * tiny / jnp.sqrt(action.conjugates(jnp.asarray(tiny), m, q)[0])
+    drive, u = action.conjugates(load, m, q)
+    coordinate = jnp.log(drive) + jnp.log(m)
+    start = jnp.stack([jnp.log(drive), jnp.log(-u), jnp.log(load)])
 
-    With a `load`, q is stationary at that load and t is free: the curve along which p(m) is evaluated. Without one, m
-    is stationary too and the load follows from t: the S-curve. Where Newton's method fails, the point is NaN.
-    """
+    def advance(last: _Stop, _: None) -> tuple[_Stop, tuple[SaddlePoints, Array, Array]]:
+        at = last.coordinate + jnp.where(last.done, 0.0, SCOUT_STEP)
+        fields, residual = _s_curve_equations(action, field, at)
+        unknown, inverse, moments = _newton(law, fields, residual, last.unknown + last.tangent * SCOUT_STEP)
+        unknown = jnp.where(last.done, last.unknown, unknown)
+        load = jnp.exp(unknown[2])
+        folded = last.folded | (load < last.load)
+        enough = jnp.where(folded, load > 1.2 * last.highest, moments.mean[0] > 0.65)
+        highest = jnp.where(folded, last.highest, jnp.maximum(last.highest, load))
+        stop = _Stop(unknown, inverse[:, 0], at, load, highest, folded, last.done | enough)
+        return stop, (_point(action, fields(unknown), load, field, moments), unknown, at)
 
-    def load_at(t: Array, mean: Array) -> Array:
-        return action.load_of_conjugate(t, mean[0], mean[1]) if load is None else load
-
-    def residual(u: Array, t: Array, mean: Array) -> Array:
-        return u - action.conjugate_participation(load_at(t, mean), mean[0], mean[1])
-
-    def solve(guess: Array, t: Array) -> tuple[Array, Array, RowMoments]:
-        def unfinished(state: tuple[Array, Array, RowMoments, Array, Array]) -> Array:
-            u, _, _, change, iteration = state
-            return (jnp.abs(change) > tolerance * (1 + jnp.abs(u))) & (iteration < 25)
-
-        def newton(
-            state: tuple[Array, Array, RowMoments, Array, Array],
-        ) -> tuple[Array, Array, RowMoments, Array, Array]:
-            u, _, _, _, iteration = state
-            moments = row_law.moments(t, u)
-            one, zero = jnp.ones_like(u), jnp.zeros_like(u)
-            value, by_u = jax.jvp(residual, (u, t, moments.mean), (one, zero, moments.covariance[1]))
-            _, by_t = jax.jvp(residual, (u, t, moments.mean), (zero, one, moments.covariance[0]))
-            limit = 0.5 + 0.5 * jnp.abs(u)
-            change = jnp.clip(-value / by_u, -limit, limit)
-            return jnp.minimum(u + change, 0.0), -by_t / by_u, moments, change, iteration + 1
-
-        nothing = RowMoments(jnp.zeros_like(t), jnp.zeros(2), jnp.zeros((2, 2)))
-        first = (guess, jnp.zeros_like(t), nothing, jnp.full_like(t, jnp.inf), jnp.zeros((), int))
-        u, slope, moments, change, _ = jax.lax.while_loop(unfinished, newton, first)
-        return jnp.where(jnp.abs(change) > 1e-4 * (1 + jnp.abs(u)), jnp.nan, u), slope, moments
-
-    def advance(last: _Start, t: Array) -> tuple[_Start, SaddlePoints]:
-        guess = jnp.minimum(last.u + jnp.nan_to_num(last.slope) * (t - last.t), 0.0)
-        u, slope, (cumulant, (m, q), covariance) = solve(guess, t)
-        point_load = load_at(t, jnp.stack([m, q]))
-        entropy = t * m + u * q - cumulant
-        free = action.bulk(point_load, m, q) + action.length * entropy
-        curvature = jax.grad(lambda x: -action.conjugate_participation(point_load, m, x))(q)
-        stiffness = jnp.linalg.inv(covariance)[1, 1] + curvature
-        prefactor = -0.5 * (jnp.log(jnp.linalg.det(covariance)) + jnp.log(stiffness))
-        return _Start(t, u, slope), SaddlePoints(t, u, point_load, m, q, free, prefactor)
-
-    end, points = jax.lax.scan(advance, start, conjugates)
-    return points, end
+    no = jnp.zeros((), bool)
+    # d(unknown)/d(coordinate) at small load: the load goes as the root of the drive, u as the load.
+    tangent = jnp.array([1.0, 0.5, 0.5])
+    first = _Stop(start, tangent, coordinate - SCOUT_STEP, load * 0, load * 0, no, no)
+    _, (points, unknowns, coordinates) = jax.lax.scan(advance, first, None, MOST_SCOUTS)
+    return points, unknowns, coordinates
 
 
-def s_curve(posterior: CopyPosterior, resolution: float = 1.0) -> SaddlePoints:
-    """The whole curve of saddle points (m, q, load), from load 0 to well inside the copy phase (theory, section 4b).
+@eqx.filter_jit
+def _refine(
+    law: RowLaw, action: Action, field: Array, guesses: Float[Array, "point 3"], coordinates: Float[Array, " point"]
+) -> SaddlePoints:
+    """The S-curve at given coordinates, each point from its own guess."""
 
-    Parametrised by t, along which it is single-valued; where the transition is first-order the load has a maximum
-    (end of the disordered phase) and a minimum (end of the copy phase). Numpy arrays in float64; dimensionless, F in
-    kT.
+    def solve(guess: Array, coordinate: Array) -> SaddlePoints:
+        fields, residual = _s_curve_equations(action, field, coordinate)
+        unknown, _, moments = _newton(law, fields, residual, guess)
+        return _point(action, fields(unknown), jnp.exp(unknown[2]), field, moments)
+
+    return jax.lax.map(lambda pair: solve(*pair), (guesses, coordinates))
+
+
+def resolved(posterior: CopyPosterior, resolution: float = 1.0) -> tuple[Specification, RowLaw]:
+    """A softmax posterior as the theory sees it, and its row law; refused where that misses m = 1/L without data.
 
     Raises
     ------
-    InvalidInput: the posterior is not softmax, its prior is not IidLogits, or the task is causal.
-    ArithmeticError: the march found no solution.
+    InvalidInput: there is no theory for the posterior.
+    ArithmeticError: the law of a row is not resolved.
     """
-    action, row_law = _checked(posterior, resolution)
+    spec = specification(posterior, "softmax")
+    law = row_law(spec.length, spec.standard_deviation, resolution, spec.causal)
     with jax.enable_x64(True):
-        scout = _explore(row_law, action)
-        # Along t some stretches pass in a flash; evenly spaced along the curve itself, splines of it are accurate.
-        step = np.hypot(np.diff(np.log(scout.load)), np.diff(np.log(scout.copy_mass)))
-        length = np.concatenate([[0.0], np.cumsum(np.hypot(step, 0.5 * np.diff(np.log(scout.conjugate_copy_mass))))])
-        count = BLOCK * int(6 * resolution)
-        even = np.linspace(0.0, length[-1], count)
-        conjugates = np.exp(PchipInterpolator(length, np.log(scout.conjugate_copy_mass))(even))
-        return _march_in_blocks(row_law, action, conjugates)
-
-
-def _checked(posterior: CopyPosterior, resolution: float) -> tuple[Action, RowLaw]:
-    """The action and the row law, refused where the quadrature misses two exact values: Lambda(0, 0) = 0, m = 1/L."""
-    action, logit_scale = specification(posterior, "softmax")
-    row_law = RowLaw(action.length, logit_scale, resolution)
-    with jax.enable_x64(True):
-        cumulant, mean, _ = _moments(row_law, jnp.zeros(()), jnp.zeros(()))
-    error = max(abs(float(cumulant)), abs(float(mean[0]) * action.length - 1))
+        mean = _moments(law, jnp.zeros(()), jnp.zeros(())).mean
+    exact = float(np.mean(1 / np.arange(2, spec.length + 1))) if spec.causal else 1 / spec.length
+    error = abs(float(mean[0]) / exact - 1)
     if not error < LARGEST_ERROR:
-        what = f"logit_scale = {logit_scale:g} at length = {action.length}"
+        what = f"logit_scale = {spec.standard_deviation:g} at length = {spec.length}"
         raise ArithmeticError(f"the law of a row is not resolved for {what} (off by {error:.1g})")
-    return action, row_law
+    return spec, law
 
 
 @eqx.filter_jit
-def _moments(row_law: RowLaw, t: Float[Array, ""], u: Float[Array, ""]) -> RowMoments:
-    return row_law.moments(t, u)
+def _moments(law: RowLaw, t: Float[Array, ""], u: Float[Array, ""]) -> RowMoments:
+    return law.moments(t, u)
 
 
-def _explore(row_law: RowLaw, action: Action) -> SaddlePoints:
-    """March along t until well inside the copy phase."""
-    last, start, curve = 0.0, _Start(*jnp.zeros(3)), None
-    for _ in range(MOST_BLOCKS):
-        block = []
-        for _ in range(BLOCK):
-            last += 0.06 * max(0.5, last)
-            block.append(last)
-        points, start = _march(row_law, action, jnp.asarray(block), start, None, 1e-8)
-        new = jax.tree.map(np.asarray, points)
-        curve = new if curve is None else jax.tree.map(lambda a, b: np.concatenate([a, b]), curve, new)
-        _refuse_gaps(curve)
-        turns = np.flatnonzero(np.diff(np.sign(np.diff(curve.load))))
-        if len(turns) == 0 and curve.copy_mass[-1] > 0.65:
-            return curve
-        if len(turns) > 1 and curve.load[-1] > 1.2 * curve.load[turns[0] + 1]:
-            return curve
-    raise ArithmeticError(f"the copy phase was not reached by t = {last:.3g} for {action}")
+def s_curve(posterior: CopyPosterior, resolution: float = 1.0, field: float = 0.0) -> SaddlePoints:
+    """The whole curve of saddle points (m, q, load) at a field, from nearly load 0 to well inside the copy phase.
+
+    It has no folds along log(t - h) + log(m); where the transition is first-order the load has a maximum along it (end
+    of the disordered phase) and then a minimum (end of the copy phase). Numpy arrays in float64; dimensionless, F in
+    kT. Theory, section 4b.
+
+    Raises
+    ------
+    InvalidInput: there is no theory for the posterior.
+    ArithmeticError: the law of a row is not resolved, or no solution was found.
+    """
+    return s_curves([posterior], resolution, [field])[0]
 
 
-def _march_in_blocks(row_law: RowLaw, action: Action, conjugates: np.ndarray) -> SaddlePoints:
-    start, pieces = _Start(*jnp.zeros(3)), []
-    for block in conjugates.reshape(-1, BLOCK):
-        points, start = _march(row_law, action, jnp.asarray(block), start, None, 1e-8)
-        pieces.append(jax.tree.map(np.asarray, points))
-    curve = SaddlePoints(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
-    _refuse_gaps(curve)
-    return curve
+def s_curves(
+    posteriors: Sequence[CopyPosterior], resolution: float = 1.0, fields: Sequence[float] | None = None
+) -> list[SaddlePoints]:
+    """`s_curve` of many settings (and as many fields), solved together by `jax.vmap`. Raises as `s_curve`."""
+    fields = [0.0] * len(posteriors) if fields is None else fields
+    settings = [
+        (resolved(posterior, resolution), jnp.asarray(float(at)))
+        for posterior, at in zip(posteriors, fields, strict=True)
+    ]
+    kinds = max((len(spec.action.frequency) for (spec, _), _ in settings), default=0)
+    curves: list[SaddlePoints] = []
+    with jax.enable_x64(True):
+        for batch in _batches([(law, _padded(spec.action, kinds), at) for (spec, law), at in settings]):
+            curves += _s_curves(*batch, int(CURVE_POINTS * resolution))
+    return curves
 
 
-def _refuse_gaps(curve: SaddlePoints) -> None:
-    if not np.all(np.isfinite(curve.load)):
-        lost = np.asarray(curve.conjugate_copy_mass)[~np.isfinite(curve.load)][0]
-        raise ArithmeticError(f"no saddle point was found near t = {lost:.3g}")
+def _padded(action: Action, kinds: int) -> Action:
+    """The same action with unused kinds of tokens, so that actions can be stacked."""
+    missing = kinds - len(action.frequency)
+    frequency = np.append(action.frequency, np.full(missing, 0.5))
+    return Action(action.rows, action.value_scale, frequency, np.append(action.multiplicity, np.zeros(missing)))
 
 
-def densities(posterior: CopyPosterior, loads: list[float], resolution: float = 1.0) -> list[Density | None]:
+def _batches(
+    settings: list[tuple[RowLaw, Action, Array]],
+) -> Iterator[tuple[RowLaw, Action, Float[Array | np.ndarray, " setting"]]]:
+    """Neighbours with arrays of equal shape, stacked; at most BATCH of them."""
+    start = 0
+    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(setting)] for setting in settings]
+    for end in range(1, len(settings) + 1):
+        if end == len(settings) or shapes[end] != shapes[start] or end - start == BATCH:
+            yield jax.tree.map(lambda *leaves: np.stack(leaves), *settings[start:end])
+            start = end
+
+
+def _s_curves(
+    law: RowLaw, action: Action, field: Float[Array | np.ndarray, " setting"], count: int
+) -> list[SaddlePoints]:
+    scouts, unknowns, coordinates = jax.tree.map(np.asarray, eqx.filter_vmap(_scout)(law, action, field))
+    guesses = []
+    for found, at, t in zip(unknowns, coordinates, scouts.conjugate_copy_mass, strict=True):
+        last = int(np.argmax(np.diff(at) == 0)) or len(at) - 1
+        lost = ~np.all(np.isfinite(found[: last + 1]), axis=1)
+        if lost.any():
+            raise ArithmeticError(f"no saddle point was found beyond t = {t[np.argmax(lost) - 1]:.3g}")
+        if last == len(at) - 1:
+            raise ArithmeticError(f"the copy phase was not reached by t = {t[last]:.3g}")
+        guesses.append(_even(found[: last + 1], at[: last + 1], count))
+    guessed = jnp.asarray(np.stack(guesses))
+    points = eqx.filter_vmap(_refine)(law, action, field, guessed[..., :3], guessed[..., 3])
+    points = jax.tree.map(np.asarray, points)
+    curves = [SaddlePoints(*(values[i] for values in points)) for i in range(len(guesses))]
+    for curve in curves:
+        if not np.all(np.isfinite(curve.load)):
+            raise ArithmeticError(f"no saddle point was found near load {np.nanmax(curve.load):.3g}")
+    return curves
+
+
+def _even(
+    unknowns: Float[np.ndarray, "step 3"], coordinates: Float[np.ndarray, " step"], count: int
+) -> Float[np.ndarray, "point 4"]:
+    """Guesses and coordinates evenly spaced along the curve: there splines of it are accurate.
+
+    Along the coordinate itself some stretches pass in a flash.
+    """
+    log_copy_mass = coordinates - unknowns[:, 0]
+    curve = np.stack([0.5 * unknowns[:, 0], unknowns[:, 2], log_copy_mass])
+    length = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(curve), axis=0))])
+    return make_interp_spline(length, np.column_stack([unknowns, coordinates]), k=3)(np.linspace(0, length[-1], count))
+
+
+@eqx.filter_jit
+def _profile(law: RowLaw, action: Action, log_odds: Float[Array, " point"], load: Array) -> SaddlePoints:
+    """Unknowns (t, log(-u)) along the log-odds of m, at one load; `log_odds` starts where t is about 0."""
+
+    def fields(x: Array) -> Array:
+        return jnp.stack([x[0], -jnp.exp(x[1])])
+
+    def advance(last: tuple[Array, Array, Array], at: Array) -> tuple[tuple[Array, Array, Array], SaddlePoints]:
+        unknown, tangent, before = last
+
+        def residual(x: Array, mean: Array) -> Array:
+            u = action.conjugates(load, mean[0], mean[1])[1]
+            return jnp.stack([jnp.log(mean[0]) - jnp.log1p(-mean[0]) - at, x[1] - jnp.log(-u)])
+
+        unknown, inverse, moments = _newton(law, fields, residual, unknown + tangent * (at - before))
+        point_fields = fields(unknown)
+        field = point_fields[0] - action.conjugates(load, moments.mean[0], moments.mean[1])[0]
+        return (unknown, inverse[:, 0], at), _point(action, point_fields, load, field, moments)
+
+    m, q = law.moments(jnp.zeros(()), jnp.zeros(())).mean
+    start = jnp.stack([jnp.zeros(()), jnp.log(-action.conjugates(load, m, q)[1])])
+    return jax.lax.scan(advance, (start, jnp.zeros(2), log_odds[0]), log_odds)[1]
+
+
+@eqx.filter_jit
+def _profiles(
+    law: RowLaw, action: Action, upward: Float[Array, " above"], downward: Float[Array, " below"], loads: Array
+) -> SaddlePoints:
+    """Both marches from the typical m without data, joined in the order of m."""
+    # A load of exactly 0 has u = 0, whose logarithm is not a number.
+    small = jnp.maximum(loads, 1e-9)
+    upper = jax.vmap(partial(_profile, law, action, upward))(small)
+    lower = jax.vmap(partial(_profile, law, action, downward))(small)
+    return jax.tree.map(lambda a, b: jnp.concatenate([b[:, :0:-1], a], axis=1), upper, lower)
+
+
+def profiles(
+    posterior: CopyPosterior, loads: Float[np.ndarray, " load"] | list[float], resolution: float = 1.0
+) -> SaddlePoints:
+    """F(m), minimised over q, at each load: arrays of shape (load, point), m increasing from 0.2/L to 0.9995.
+
+    `field` is (1/R) dF/dm, the field under which m is stationary: where it decreases with m, two phases compete
+    (theory, section 5). Points where Newton's method fails are NaN. Raises as `s_curve`.
+    """
+    spec, law = resolved(posterior, resolution)
+    with jax.enable_x64(True):
+        typical = float(_moments(law, jnp.zeros(()), jnp.zeros(())).mean[0])
+        middle, count = np.log(typical / (1 - typical)), int(PROFILE_POINTS * resolution)
+        upward = np.linspace(middle, np.log(0.9995 / 0.0005), count)
+        downward = np.arange(middle, np.log(0.2 * typical) - 0.06, -0.06 / resolution)
+        found = _profiles(law, spec.action, jnp.asarray(upward), jnp.asarray(downward), jnp.asarray(loads, dtype=float))
+        return jax.tree.map(np.asarray, found)
+
+
+def densities(
+    posterior: CopyPosterior, loads: Float[np.ndarray, " load"] | list[float], resolution: float = 1.0
+) -> list[Density | None]:
     """p(m) at each load, at finite L, with the Gaussian fluctuation factor beyond the saddle (theory, section 4b).
 
-        p(m) ~ exp(-F(m)) / sqrt(det Cov * (d^2 (I + U/L) / dq^2)),     F(m) = min over q of F(m, q).
+        p(m) ~ exp(-F(m)) / sqrt(det Cov * (d^2 (I + U/R) / dq^2)),     F(m) = min over q of F(m, q).
 
-    Relative corrections are of order 1/L. None where no single-valued curve of saddle points spans the density.
-    Raises as `s_curve`.
+    Relative corrections are of order 1/R. None where no curve of saddle points spans the density, or its peaks are too
+    narrow for the points of a profile (thousands of positions). Raises as `s_curve`.
     """
-    action, row_law = _checked(posterior, resolution)
-    bend, count = 2.0, int(22 * resolution)
-    with jax.enable_x64(True):
-        load = jnp.asarray(loads, dtype=float)
-        # Perfect copying has this conjugate; the sinh puts most nodes where t is of order 1.
-        ceiling = 1.5 * action.conjugate_copy_mass(load, 1.0, 1.0) + 50.0 + 600.0 / action.length
-        outward = bend * jnp.sinh(jnp.linspace(0, jnp.arcsinh(ceiling / bend), 2 * count)).T
-        deepest = jnp.full_like(load, 12.0 * action.length + 400.0 / action.length)
-        inward = -bend * jnp.sinh(jnp.linspace(0, jnp.arcsinh(deepest / bend), count)).T[:, 1:]
-        zero = jnp.zeros_like(load)
-        guess = action.conjugate_participation(load, 1 / action.length, 2 / action.length)
-        march = jax.vmap(lambda conjugates, start, at: _march(row_law, action, conjugates, start, at, 1e-5))
-        upper, _ = march(outward, _Start(zero, guess, zero), load)
-        lower, _ = march(inward, _Start(zero, jnp.asarray(upper.conjugate_participation)[:, 0], zero), load)
-        curves = jax.tree.map(lambda a, b: np.concatenate([np.asarray(b)[:, ::-1], np.asarray(a)], 1), upper, lower)
-    start = inward.shape[1]
-    found: list[Density | None] = []
-    for number in range(len(loads)):
-        m = curves.copy_mass[number]
-        # Near m = 1 the covariance is nearly singular and its determinant may be lost to rounding.
-        index, known = np.arange(len(m)), np.isfinite(curves.log_prefactor[number])
-        prefactor = np.interp(index, index[known], curves.log_prefactor[number][known])
-        log_density = prefactor - curves.effective_action[number]
-        # Far out the march may lose its way; that matters only if the density is not negligible there.
-        good = np.isfinite(log_density)
-        good[start + 1 :] &= np.diff(m[start:]) > 0
-        good[:start] &= np.diff(m[: start + 1]) > 0
-        first = max(np.flatnonzero(~good[: start + 1]), default=-1) + 1
-        last = start + min(np.flatnonzero(~good[start:]), default=len(m) - start)
-        m, log_density = m[first:last], log_density[first:last]
-        if len(m) < 10 or max(log_density[0], log_density[-1]) > log_density.max() - 7.0:
-            found.append(None)
-            continue
-        log_density = log_density - log_density.max()
-        inside = np.flatnonzero(log_density > -30.0)
-        low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(m) - 1)
-        grid = np.linspace(m[low], m[high], 801)
-        probability = np.exp(make_interp_spline(m, log_density, k=3)(grid))
-        found.append(Density(grid, probability / np.trapezoid(probability, grid)))
-    return found
+    curves = profiles(posterior, loads, resolution)
+    parts = [np.asarray(values) for values in (curves.copy_mass, curves.effective_action, curves.log_prefactor)]
+    return [_density(*(values[i] for values in parts)) for i in range(len(loads))]
+
+
+def _density(copy_mass: np.ndarray, effective_action: np.ndarray, log_prefactor: np.ndarray) -> Density | None:
+    # Near m = 1 the covariance is nearly singular and its determinant may be lost to rounding.
+    index, known = np.arange(len(copy_mass)), np.isfinite(log_prefactor)
+    prefactor = np.interp(index, index[known], log_prefactor[known])
+    log_density = prefactor - effective_action
+    good = np.flatnonzero(np.isfinite(log_density))
+    if len(good) < 10:
+        return None
+    # The longest stretch without a gap; gaps matter only if the density is not negligible there.
+    stretch = max(np.split(good, np.flatnonzero(np.diff(good) > 1) + 1), key=len)
+    m, log_density = copy_mass[stretch], log_density[stretch]
+    log_density = log_density - log_density.max()
+    if max(log_density[0], log_density[-1]) > -7.0:
+        return None
+    inside = np.flatnonzero(log_density > -LOG_NEGLIGIBLE)
+    if len(inside) < FEWEST_POINTS:
+        return None
+    low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(m) - 1)
+    grid = np.linspace(m[low], m[high], 1601)
+    probability = np.exp(make_interp_spline(np.log(m), log_density, k=3)(np.log(grid)))
+    return Density(grid, probability / np.trapezoid(probability, grid))

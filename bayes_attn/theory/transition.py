@@ -1,21 +1,25 @@
 """Where the transition lies and of which order it is (theory, sections 4 and 6).
 
-Softmax: the S-curve of saddle points. Where the load has a maximum and a minimum along it, the transition is
-first-order: these are the spinodals, the transition is where the effective action F is equal on the two outer
-branches, and the barrier is F on the middle branch above them. Otherwise the head appears in a crossover.
+Softmax: a curve of saddle points along which a control (the load at a fixed field, or the field at a fixed load) has a
+maximum and then a minimum where the transition is first-order: these are the spinodals. The phases coexist where the
+effective action is equal on the two outer branches, and the barrier is its value on the middle branch above them.
+Without such a fold the head appears in a crossover.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.interpolate import BSpline, make_interp_spline
 from scipy.optimize import root_scalar
 
+from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
+from bayes_attn.theory.action import specification
 from bayes_attn.theory.linear import critical_load
-from bayes_attn.theory.softmax import SaddlePoints, s_curve
+from bayes_attn.theory.softmax import SaddlePoints, s_curves
 
 COARSE = 0.75
 """Resolution, relative to the requested one, whose result is compared to give the numerical error."""
@@ -51,104 +55,148 @@ class Transition:
     """Load about which the rise of the copy mass centres; the critical load where there is one."""
 
 
-@dataclass(frozen=True)
-class Branches:
-    """The S-curve as splines of a running index, with its turning points."""
+class Coexistence(NamedTuple):
+    """Two phases along one control, the load or the field; (m, q) of the phases at coexistence."""
+
+    critical: float
+    spinodal_low: float
+    spinodal_high: float
+    barrier: float
+    """In kT."""
+    disordered: tuple[float, float]
+    copied: tuple[float, float]
+    copy_mass_barrier: float
+
+
+class Folds(NamedTuple):
+    """A curve of saddle points as splines of a running index, with the turning points of a control."""
 
     curve: SaddlePoints
+    control: Float[Array | np.ndarray, " point"]
     turns: Float[np.ndarray, " turn"]
-    """Running indices at which the load has an extremum."""
-
-    def spline(self, values: Float[Array | np.ndarray, " point"]) -> BSpline:
-        return make_interp_spline(np.arange(len(values)), np.asarray(values), k=5)
-
-    def at(self, index: float) -> tuple[float, float, float]:
-        """(copy mass, participation, effective action) at a running index."""
-        curve = self.curve
-        values = (curve.copy_mass, curve.participation, curve.effective_action)
-        m, q, free = (float(self.spline(value)(index)) for value in values)
-        return m, q, free
+    """Running indices at which the control has an extremum."""
 
 
-def branches(posterior: CopyPosterior, resolution: float = 1.0) -> Branches:
-    """The S-curve of a softmax posterior and its turning points. Raises as `softmax.s_curve`."""
-    curve = s_curve(posterior, resolution)
-    index = np.arange(len(curve.load))
-    slope = make_interp_spline(index, curve.load, k=5).derivative()
-    sampled = slope(fine := np.linspace(0, index[-1], 20 * len(index)))
+def spline(values: Float[Array | np.ndarray, " point"]) -> BSpline:
+    """Quintic spline of a running index."""
+    return make_interp_spline(np.arange(len(values)), np.asarray(values), k=5)
+
+
+def folds(curve: SaddlePoints, control: Float[Array | np.ndarray, " point"]) -> Folds:
+    """Where the control turns along a curve."""
+    slope = spline(control).derivative()
+    sampled = slope(fine := np.linspace(0, len(control) - 1, 20 * len(control)))
     changes = np.flatnonzero(np.diff(np.sign(sampled)))
     turns = [root_scalar(slope, bracket=(fine[i], fine[i + 1])).root for i in changes]
-    return Branches(curve, np.array(turns))
+    return Folds(curve, control, np.array(turns))
 
 
-def _softmax(posterior: CopyPosterior, resolution: float) -> Transition:
-    lines = branches(posterior, resolution)
-    load, action = lines.spline(lines.curve.load), lines.spline(lines.curve.effective_action)
-    last = float(len(lines.curve.load) - 1)
+def coexistence(lines: Folds, rows: float) -> Coexistence | None:
+    """The phases along a control, or None where it does not fold.
+
+    `rows` are the independent rows R, the weight of a field. Raises ArithmeticError where the branches are not
+    resolved.
+    """
     if len(lines.turns) < 2:
-        growth = lines.spline(lines.curve.copy_mass).derivative()
-        index = np.linspace(0, last, 4000)
-        steepest = float(load(index[np.argmax(growth(index) / load.derivative()(index))]))
-        return Transition(order="crossover", steepest_load=steepest)
-    top, bottom = lines.turns[0], lines.turns[1]
+        return None
+    curve = lines.curve
+    control = spline(lines.control)
+    # F with the term of the field: equal on the outer branches, both at the same load and field.
+    action = spline(np.asarray(curve.effective_action - rows * curve.field * curve.copy_mass))
+    copy_mass, participation = spline(curve.copy_mass), spline(curve.participation)
+    (top, bottom), last = lines.turns[:2], float(len(lines.control) - 1)
 
     def index_at(value: float, start: float, end: float) -> float:
-        return root_scalar(lambda i: float(load(i)) - value, bracket=(start, end), xtol=1e-13, rtol=1e-14).root
+        return root_scalar(lambda i: float(control(i)) - value, bracket=(start, end), xtol=1e-13, rtol=1e-14).root
 
     def difference(value: float) -> float:
         """F of the copy branch minus F of the disordered branch."""
         return float(action(index_at(value, bottom, last)) - action(index_at(value, 0, top)))
 
-    spinodal_low, spinodal_high = float(load(bottom)), float(load(top))
-    margin = 1e-9 * (spinodal_high - spinodal_low)
-    bracket = spinodal_low + margin, spinodal_high - margin
+    low, high = float(control(bottom)), float(control(top))
+    margin = 1e-9 * (high - low)
+    bracket = low + margin, high - margin
     if not difference(bracket[0]) > 0 > difference(bracket[1]):
-        raise ArithmeticError(f"the branches near load {spinodal_low:.4g} to {spinodal_high:.4g} are not resolved")
-    critical = root_scalar(difference, bracket=bracket, xtol=1e-12 * spinodal_high).root
-    m_disordered, q_disordered, free = lines.at(index_at(critical, 0, top))
-    m_middle, _, free_middle = lines.at(index_at(critical, top, bottom))
-    m_copy, q_copy, _ = lines.at(index_at(critical, bottom, last))
-    return Transition(
-        order="first",
-        critical_load=critical,
-        critical_data=posterior.num_sequences(critical),
-        spinodal_low=spinodal_low,
-        spinodal_high=spinodal_high,
-        barrier=free_middle - free,
-        copy_mass_disordered=m_disordered,
-        copy_mass_copy=m_copy,
-        participation_disordered=q_disordered,
-        participation_copy=q_copy,
-        copy_mass_barrier=m_middle,
-        steepest_load=critical,
+        raise ArithmeticError(f"the branches near {low:.4g} to {high:.4g} are not resolved")
+    critical = root_scalar(difference, bracket=bracket, xtol=1e-13 * (high - low)).root
+    disordered, middle = index_at(critical, 0, top), index_at(critical, top, bottom)
+    copied = index_at(critical, bottom, last)
+    return Coexistence(
+        critical=critical,
+        spinodal_low=low,
+        spinodal_high=high,
+        barrier=float(action(middle) - action(disordered)),
+        disordered=(float(copy_mass(disordered)), float(participation(disordered))),
+        copied=(float(copy_mass(copied)), float(participation(copied))),
+        copy_mass_barrier=float(copy_mass(middle)),
     )
 
 
-def transition(posterior: CopyPosterior) -> Transition:
-    """The transition of a posterior of the copy task, for i.i.d. uniform tokens.
+def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
+    lines = folds(curve, curve.load)
+    found = coexistence(lines, float(specification(posterior, "softmax").action.rows))
+    if found is None:
+        load, growth = spline(curve.load), spline(curve.copy_mass).derivative()
+        index = np.linspace(0, len(curve.load) - 1, 4000)
+        steepest = float(load(index[np.argmax(growth(index) / load.derivative()(index))]))
+        return Transition(order="crossover", steepest_load=steepest)
+    return Transition(
+        order="first",
+        critical_load=found.critical,
+        critical_data=posterior.num_sequences(found.critical),
+        spinodal_low=found.spinodal_low,
+        spinodal_high=found.spinodal_high,
+        barrier=found.barrier,
+        copy_mass_disordered=found.disordered[0],
+        copy_mass_copy=found.copied[0],
+        participation_disordered=found.disordered[1],
+        participation_copy=found.copied[1],
+        copy_mass_barrier=found.copy_mass_barrier,
+        steepest_load=found.critical,
+    )
 
-    Only the fields of `posterior` are read (task, attention, prior, value scale, noise), never its densities: a data
-    set's posterior is placed by the same theory as the population's.
+
+def transition(posterior: CopyPosterior, field: float = 0.0) -> Transition:
+    """The transition of a posterior of the copy task as the load grows, at a fixed field.
+
+    Tokens are i.i.d. with the task's frequencies. Only the fields of `posterior` are read (task, attention, prior,
+    value scale, noise), never its densities: a data set's posterior is placed by the same theory as the population's.
 
     Raises
     ------
-    InvalidInput: there is no theory for this attention kind, prior or task.
+    InvalidInput: there is no theory for this attention kind, prior or task, or none with a field.
     ArithmeticError: no solution was found.
     """
-    if posterior.attention == "linear":
-        critical = critical_load(posterior)
-        return Transition(
-            order="second",
-            critical_load=critical,
-            critical_load_error=0.0,
-            critical_data=posterior.num_sequences(critical),
-            steepest_load=critical,
+    return transitions([posterior], [field])[0]
+
+
+def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | None = None) -> list[Transition]:
+    """`transition` of many settings at once, solved together. Raises as `transition`, for the first that fails."""
+    fields = [0.0] * len(posteriors) if fields is None else fields
+    found: dict[int, Transition] = {}
+    softmax = [i for i, posterior in enumerate(posteriors) if posterior.attention != "linear"]
+    for i, (posterior, field) in enumerate(zip(posteriors, fields, strict=True)):
+        require(abs(field) < float("inf"), "theory.transition", "field", "must be a finite number", field)
+        if i not in softmax:
+            require(field == 0.0, "theory.transition", "field", "must be 0 for linear attention", field)
+            critical = critical_load(posterior)
+            found[i] = Transition(
+                order="second",
+                critical_load=critical,
+                critical_load_error=0.0,
+                critical_data=posterior.num_sequences(critical),
+                steepest_load=critical,
+            )
+    chosen, at = [posteriors[i] for i in softmax], [float(fields[i]) for i in softmax]
+    curves = [s_curves(chosen, resolution, at) for resolution in (1.0, COARSE)]
+    for i, fine_curve, coarse_curve in zip(softmax, *curves, strict=True):
+        fine, coarse = _along_load(posteriors[i], fine_curve), _along_load(posteriors[i], coarse_curve)
+        if fine.critical_load is None or coarse.critical_load is None or fine.barrier is None or coarse.barrier is None:
+            found[i] = fine
+            continue
+        found[i] = replace(
+            fine,
+            critical_load_error=abs(fine.critical_load - coarse.critical_load),
+            barrier_error=abs(fine.barrier - coarse.barrier),
         )
-    fine, coarse = _softmax(posterior, 1.0), _softmax(posterior, COARSE)
-    if fine.critical_load is None or coarse.critical_load is None or fine.barrier is None or coarse.barrier is None:
-        return fine
-    return replace(
-        fine,
-        critical_load_error=abs(fine.critical_load - coarse.critical_load),
-        barrier_error=abs(fine.barrier - coarse.barrier),
-    )
+    return [found[i] for i in range(len(posteriors))]

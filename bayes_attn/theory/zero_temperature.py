@@ -8,11 +8,15 @@ it is a function of the logits alone. For softmax it is followed along the copy 
 import math
 from dataclasses import dataclass
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy.interpolate import make_interp_spline
 from scipy.optimize import root_scalar
 
+from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Action, specification
 
@@ -36,9 +40,9 @@ class Landscape:
     """The disordered minimum vanishes: training from scratch finds the copy pattern from here on."""
 
 
-def _pattern(s: Float[np.ndarray, " node"], length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _pattern(s: Float[Array, "*node"], length: int) -> tuple[Array, Array, Array, Array]:
     """m, q and their derivatives for a logit s on the copied key."""
-    m = 1 / (1 + (length - 1) * np.exp(-s))
+    m = 1 / (1 + (length - 1) * jnp.exp(-s))
     q = m**2 + (1 - m) ** 2 / (length - 1)
     slope = m * (1 - m)
     return m, q, slope, 2 * slope * (m - (1 - m) / (length - 1))
@@ -47,34 +51,60 @@ def _pattern(s: Float[np.ndarray, " node"], length: int) -> tuple[np.ndarray, np
 def landscape(posterior: CopyPosterior) -> Landscape:
     """The landscape's special loads (theory, section 8).
 
-    Along the pattern E(s) = -1/2 V (V-1) (a / w)^2 m^2 / (1 + a q) + L s^2 / (2 sigma^2) for softmax. Every s > 0 is
-    stationary at one load a(s); the spinodals are the extrema of a(s), and the depths are equal where E agrees on the
-    outer branches. Raises InvalidInput where `action.specification` does.
+    Along the pattern E(s) = -(signal part of U) + R s^2 / (2 sigma^2) for softmax, with R the independent rows. Every
+    s > 0 is stationary at one load a(s); the spinodals are the extrema of a(s), and the depths are equal where E agrees
+    on the outer branches. For linear attention with uniform tokens the minimum leaves m = 0 at
+    L w / (sigma_s sqrt(V (V - 1))), with others where the signal's curvature outweighs the prior's; the uniform
+    direction, which row sums alone can fit, is left out.
+
+    Raises
+    ------
+    InvalidInput: as `action.specification`, or the task is causal, whose rows have no common pattern.
+    ArithmeticError: no load makes a pattern stationary.
     """
-    if posterior.attention == "linear":
-        action, standard_deviation = specification(posterior, "linear")
-        logit_scale = standard_deviation * math.sqrt(action.length)
-        pairs = action.vocab * (action.vocab - 1)
-        return Landscape(critical_load=action.length * action.value_scale / (logit_scale * math.sqrt(pairs)))
-    action, logit_scale = specification(posterior, "softmax")
-    return _softmax(action, logit_scale)
+    with jax.enable_x64(True):
+        if posterior.attention == "linear":
+            spec = specification(posterior, "linear")
+            return Landscape(critical_load=_linear(spec.action, spec.length, spec.standard_deviation))
+        spec = specification(posterior, "softmax")
+        require(not spec.causal, "theory.landscape", "causal", "must be False (rows of a causal task differ)", True)
+        return _softmax(spec.action, spec.length, spec.standard_deviation)
 
 
-def _softmax(action: Action, logit_scale: float) -> Landscape:
-    length, strength = action.length, 0.5 * action.vocab * (action.vocab - 1) / action.value_scale**2
-    s = np.linspace(1e-4, math.log(length) + 7.0, NODES)
+def _linear(action: Action, length: int, standard_deviation: float) -> float:
+    def curvature(load: float) -> float:
+        def energy(m: jax.Array) -> jax.Array:
+            _, signal = action.parts(load, m, m**2, 0.0, 0.0)
+            return 0.5 * length * m**2 / standard_deviation**2 - signal
+
+        return float(jax.grad(jax.grad(energy))(0.0))
+
+    high = 1.0
+    while curvature(high) > 0:
+        high *= 2
+    return root_scalar(curvature, bracket=(0.0, high), xtol=1e-13).root
+
+
+@eqx.filter_jit
+def _force(action: Action, load: Array, s: Array, length: int, standard_deviation: float) -> Float[Array, " node"]:
+    """-dE/ds at each s, increasing in the load wherever it matters."""
     m, q, m_slope, q_slope = _pattern(s, length)
+    by_m, by_q = jax.vmap(jax.grad(lambda a, x, y: action.parts(a, x, y)[1], argnums=(1, 2)))(load, m, q)
+    return by_m * m_slope + by_q * q_slope - action.rows * s / standard_deviation**2
+
+
+def _softmax(action: Action, length: int, standard_deviation: float) -> Landscape:
+    s = np.linspace(1e-4, math.log(length) + 7.0, NODES)
 
     def force(load: np.ndarray) -> np.ndarray:
-        """-dE/ds, increasing in the load wherever it matters."""
-        growth = 1 + load * q
-        gain = load**2 * (2 * m * m_slope * growth - m**2 * load * q_slope) / growth**2
-        return strength * gain - length * s / logit_scale**2
+        return np.asarray(_force(action, jnp.asarray(load), jnp.asarray(s), length, standard_deviation))
 
     low, high = np.zeros_like(s), np.full_like(s, 1.0)
-    while np.any(short := force(high) < 0) and high.max() < 1e12:
+    while np.any(short := force(high) < 0):
+        if high.max() > 1e12:
+            raise ArithmeticError("no load makes the copy pattern stationary")
         high = np.where(short, 2 * high, high)
-    for _ in range(100):
+    for _ in range(60):
         middle = 0.5 * (low + high)
         positive = force(middle) > 0
         low, high = np.where(positive, low, middle), np.where(positive, middle, high)
@@ -87,8 +117,9 @@ def _softmax(action: Action, logit_scale: float) -> Landscape:
     top, bottom = (float(root_scalar(slope, bracket=(s[i], s[i + 1])).root) for i in changes[:2])
 
     def energy(at: float, value: float) -> float:
-        m, q, _, _ = _pattern(np.array([at]), length)
-        return float(-strength * value**2 * m[0] ** 2 / (1 + value * q[0]) + length * at**2 / (2 * logit_scale**2))
+        m, q, _, _ = _pattern(jnp.asarray(at), length)
+        _, signal = action.parts(value, m, q)
+        return float(0.5 * action.rows * at**2 / standard_deviation**2 - signal)
 
     def logit_at(value: float, start: float, end: float) -> float:
         return root_scalar(lambda x: float(load(x)) - value, bracket=(start, end)).root

@@ -1,0 +1,99 @@
+"""The plane of load and field: the line of first-order transitions and the critical point where it ends (section 5).
+
+At a fixed load, F(m) minimised over q gives the field (1/R) dF/dm under which each m is stationary. Where that field
+falls as m grows, two phases compete: its maximum and minimum are the spinodals, and the phases coexist where their
+depths, tilted by the field, are equal. At the end point the fall has shrunk to a point.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import make_interp_spline
+from scipy.optimize import root_scalar
+
+from bayes_attn.posterior import CopyPosterior
+from bayes_attn.theory.action import specification
+from bayes_attn.theory.softmax import SaddlePoints, profiles
+from bayes_attn.theory.transition import COARSE, Coexistence, coexistence, folds, transition
+
+SEARCH = np.geomspace(0.05, 8.0, 32)
+"""Where the end point is first looked for, in units of the load of the transition (or crossover) at field 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndPoint:
+    """Critical point at which the line of first-order transitions ends; a fluid's critical point, in our plane."""
+
+    load: float
+    field: float
+    """Positive: at field 0 the transition is first-order. Negative: there it is a crossover."""
+    copy_mass: float
+    load_error: float
+    """Numerical: the change when every grid is refined; likewise the next."""
+    field_error: float
+
+
+def _steepest_fall(curve: SaddlePoints) -> tuple[float, float, float]:
+    """(slope, field, m) where the field rises least along the log-odds of m."""
+    log_odds = np.log(curve.copy_mass) - np.log1p(-np.asarray(curve.copy_mass))
+    known = np.isfinite(curve.field)
+    field = make_interp_spline(log_odds[known], np.asarray(curve.field)[known], k=5)
+    fine = np.linspace(log_odds[known][0], log_odds[known][-1], 10 * len(log_odds))
+    slope = field.derivative()(fine)
+    # The slope rises without bound at both ends; a minimum at an end would be numerical.
+    inside = slice(10, -10)
+    lowest = int(np.argmin(slope[inside])) + 10
+    return float(slope[lowest]), float(field(fine[lowest])), float(1 / (1 + np.exp(-fine[lowest])))
+
+
+def _end(posterior: CopyPosterior, resolution: float) -> tuple[float, float, float]:
+    """(load, field, m) of the end point."""
+
+    def at(loads: np.ndarray) -> list[tuple[float, float, float]]:
+        curves = profiles(posterior, loads, resolution)
+        return [_steepest_fall(SaddlePoints(*(values[i] for values in curves))) for i in range(len(loads))]
+
+    search = SEARCH * transition(posterior).steepest_load
+    falls = np.array([slope for slope, _, _ in at(search)]) < 0
+    first = int(np.argmax(falls))
+    if not falls.any() or first == 0:
+        raise ArithmeticError(f"no critical end point lies between loads {search[0]:.3g} and {search[-1]:.3g}")
+    bracket = search[first - 1], search[first]
+    load = root_scalar(lambda value: at(np.array([value]))[0][0], bracket=bracket, rtol=1e-10).root
+    _, field, copy_mass = at(np.array([load]))[0]
+    return load, field, copy_mass
+
+
+def end_point(posterior: CopyPosterior) -> EndPoint:
+    """The critical end point of the line of first-order transitions of softmax attention (theory, section 5).
+
+    Raises
+    ------
+    InvalidInput: there is no theory for the posterior.
+    ArithmeticError: it was not found.
+    """
+    fine, coarse = _end(posterior, 1.0), _end(posterior, COARSE)
+    load, field, copy_mass = fine
+    return EndPoint(
+        load=load,
+        field=field,
+        copy_mass=copy_mass,
+        load_error=abs(load - coarse[0]),
+        field_error=abs(field - coarse[1]),
+    )
+
+
+def coexistence_line(posterior: CopyPosterior, loads: Float[np.ndarray, " load"]) -> list[Coexistence | None]:
+    """Where the phases coexist along the field, at each load: the first-order line with its spinodals.
+
+    None at loads below the end point. Raises as `end_point`.
+    """
+    rows = float(specification(posterior, "softmax").action.rows)
+    curves = profiles(posterior, loads)
+    lines = []
+    for i in range(len(loads)):
+        known = np.isfinite(curves.field[i])
+        curve = SaddlePoints(*(np.asarray(values[i])[known] for values in curves))
+        lines.append(coexistence(folds(curve, curve.field), rows))
+    return lines
