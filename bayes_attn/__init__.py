@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from bayes_attn import theory
     from bayes_attn.errors import InvalidInput
     from bayes_attn.order_parameters import OrderParameters
-    from bayes_attn.planner import Plan, plan
+    from bayes_attn.planner import Plan, plan, plans
     from bayes_attn.posterior import DataSet, Population, Posterior
     from bayes_attn.priors import HeadProduct, IidLogits, RelativeBias
+    from bayes_attn.regions import phase_diagram
     from bayes_attn.sampling import Controls, Samples, Schedule, load_ladder, sample
     from bayes_attn.tasks import CopyTask
     from bayes_attn.verdict import Verdict, judge
@@ -48,7 +49,9 @@ _HOMES = {
     "sample": "sampling",
     "Verdict": "verdict",
     "Plan": "planner",
+    "phase_diagram": "regions",
     "plan": "planner",
+    "plans": "planner",
     "judge": "verdict",
 }
 
@@ -69,7 +72,9 @@ __all__ = [
     "Verdict",
     "judge",
     "load_ladder",
+    "phase_diagram",
     "plan",
+    "plans",
     "sample",
     "theory",
 ]

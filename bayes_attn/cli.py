@@ -1,4 +1,4 @@
-"""The command line: `bayes-attn theory`, `plan` and `transition`.
+"""The command line: `bayes-attn theory`, `plan`, `phase-diagram` and `transition`.
 
 Nothing heavy is imported before the arguments are understood.
 """
@@ -20,9 +20,11 @@ import tyro
 
 from bayes_attn.errors import InvalidInput, require
 from bayes_attn.workflow.settings import (
+    PhaseDiagramSettings,
     PlanSettings,
     TheorySettings,
     TransitionSettings,
+    model_json,
     population,
     theory_json,
 )
@@ -36,11 +38,12 @@ INTERRUPTED = 130
 Command = (
     Annotated[TheorySettings, tyro.conf.subcommand("theory", prefix_name=False)]
     | Annotated[PlanSettings, tyro.conf.subcommand("plan", prefix_name=False)]
+    | Annotated[PhaseDiagramSettings, tyro.conf.subcommand("phase-diagram", prefix_name=False)]
     | Annotated[TransitionSettings, tyro.conf.subcommand("transition", prefix_name=False)]
 )
 
 
-def _parse(arguments: list[str] | None) -> TheorySettings | PlanSettings | TransitionSettings:
+def _parse(arguments: list[str] | None) -> TheorySettings | PlanSettings | PhaseDiagramSettings | TransitionSettings:
     """Tyro's parser, with its boxed error messages folded into one line."""
     complaint = io.StringIO()
     try:
@@ -170,28 +173,97 @@ def _theory(settings: TheorySettings) -> None:
 
 
 def _plan(settings: PlanSettings) -> None:
-    from bayes_attn.planner import plan
+    from bayes_attn.planner import plans
+    from bayes_attn.workflow.store import load_table
 
-    found = plan(population(settings), settings.data)
+    if settings.table is None:
+        require(settings.data is not None, "plan", "data", "must be set, or table", settings.data)
+        rows = [settings]
+    else:
+        rows = load_table(settings.table, settings)
+    found = plans([population(row) for row in rows], [float(row.data or 0.0) for row in rows])
     if settings.json:
-        print(json.dumps(asdict(found), allow_nan=False))
+        content = [asdict(one) for one in found]
+        if settings.table is not None:
+            content = {"rows": [model_json(row) | one for row, one in zip(rows, content, strict=True)]}
+        else:
+            (content,) = content
+        print(json.dumps(content, allow_nan=False))
         return
     from rich.console import Console
     from rich.table import Table
 
+    if settings.table is not None:
+        table = Table(title="data amounts in sequences")
+        heads = (
+            "attention",
+            "L",
+            "V",
+            "data",
+            "phase",
+            "coexistence at",
+            "missing",
+            "metastable",
+            "Adam from scratch at",
+        )
+        for head in heads:
+            table.add_column(head, justify="left" if head in ("attention", "phase") else "right")
+        for row, one in zip(rows, found, strict=True):
+            both = [one.spinodal_low_data, one.spinodal_high_data]
+            table.add_row(
+                row.attention,
+                str(row.length),
+                str(row.vocab),
+                f"{one.data:.5g}",
+                one.phase,
+                _shown(one.centre_data),
+                _shown(one.data_to_coexistence),
+                "–".join(f"{value:.4g}" for value in both if value is not None),
+                _shown(one.map_spinodal_high_data or one.map_critical_data),
+            )
+        Console().print(table)
+        return
     table = Table(title=f"{settings.data:g} sequences, L = {settings.length}, V = {settings.vocab}")
     table.add_column("in sequences, unless said otherwise")
     table.add_column(f"{settings.attention} attention", justify="right")
-    content, columns = asdict(found), [asdict(found)]
-    if found.linear is not None:
+    content, columns = asdict(found[0]), [asdict(found[0])]
+    if found[0].linear is not None:
         table.add_column("linear attention", justify="right")
-        columns.append(asdict(found.linear))
+        columns.append(asdict(found[0].linear))
     for name in content:
         values = [column[name] for column in columns]
         if name not in ("linear", "data") and any(value is not None for value in values):
-            shown = ["" if v is None else f"{v:.5g}" if isinstance(v, float) else str(v) for v in values]
+            shown = [_shown(value) for value in values]
             table.add_row(f"{name.replace('_', ' ')}{' (dimensionless)' if name == 'load' else ''}", *shown)
     Console().print(table)
+
+
+def _shown(value: float | str | None) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _phase_diagram(settings: PhaseDiagramSettings, stopped: threading.Event) -> None:
+    from bayes_attn.workflow.diagram import NAME, run_phase_diagram
+
+    with _progress(stopped) as tell:
+        content, folder = run_phase_diagram(settings, tell)
+    if settings.json:
+        print(json.dumps(content, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    end = content["end_point"]
+    if end is not None:
+        console.print(
+            f"Critical end point: load {end['load']:.5g} ± {end['load_error']:.1g}, field {end['field']:.5g} ± "
+            f"{end['field_error']:.1g}, copy mass {end['copy_mass']:.3f}.",
+            highlight=False,
+        )
+    counted = [code for row in content["region"] for code in row]
+    shares = [f"{name} {counted.count(code) / len(counted):.0%}" for code, name in enumerate(content["regions"])]
+    console.print(f"Regions: {', '.join(shares)} of {len(counted)} points.", highlight=False)
+    console.print(f"Figure: {folder / NAME}.png", highlight=False, soft_wrap=True)
 
 
 def _transition(settings: TransitionSettings, stopped: threading.Event) -> None:
@@ -241,6 +313,8 @@ def main(arguments: list[str] | None = None) -> None:
             _theory(settings)
         elif isinstance(settings, PlanSettings):
             _plan(settings)
+        elif isinstance(settings, PhaseDiagramSettings):
+            _phase_diagram(settings, stopped)
         else:
             _transition(settings, stopped)
     except InvalidInput as error:

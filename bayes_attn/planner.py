@@ -4,6 +4,7 @@ Two thresholds matter and they differ. The posterior switches at coexistence; tr
 follows the zero-temperature landscape (theory, section 8). Both come from the theory alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from bayes_attn.errors import require_positive
 from bayes_attn.posterior import CopyPosterior, Population
-from bayes_attn.theory import Transition, landscape, specification, transition
+from bayes_attn.priors import IidLogits
+from bayes_attn.theory import Landscape, Transition, landscape, specification, transitions
 
 Phase = Literal["below", "metastable", "coexistence", "above"]
 COEXISTENCE = 1.0
@@ -29,6 +31,8 @@ class Plan:
     order: Literal["first", "second", "crossover"]
     load: float
     data: float
+    centre_data: float
+    """Where the copy mass rises: at coexistence, at the critical point, or steepest in a crossover."""
     critical_data: float | None
     critical_data_error: float | None
     """Numerical, of the theory."""
@@ -45,11 +49,11 @@ class Plan:
     map_spinodal_high_data: float | None
     """Adam from scratch finds the copy pattern from here on."""
     linear: "Plan | None" = None
-    """What linear attention would do with the same data; None if this is linear attention."""
+    """What linear attention would do with the same data; None if this is linear attention, or that has no theory."""
 
 
 def plan(posterior: CopyPosterior, data: float) -> Plan:
-    """Place a data amount in the phase diagram of a copy task, for i.i.d. uniform tokens.
+    """Place a data amount in the phase diagram of a copy task, for i.i.d. tokens with the task's frequencies.
 
     Parameters
     ----------
@@ -61,13 +65,34 @@ def plan(posterior: CopyPosterior, data: float) -> Plan:
     InvalidInput: `data` is not positive, or there is no theory for the posterior.
     ArithmeticError: the theory's equations could not be solved.
     """
-    require_positive("plan", "data", data)
-    found, trained = transition(posterior), landscape(posterior)
-    load = posterior.load(float(data))
-    linear = None
-    if posterior.attention != "linear":
-        scales = posterior.logit_scale, posterior.value_scale, posterior.noise
-        linear = plan(Population(posterior.task, "linear", *scales), data)
+    return plans([posterior], [data])[0]
+
+
+def plans(posteriors: Sequence[CopyPosterior], data: Sequence[float]) -> list[Plan]:
+    """`plan` for many settings, solved together. Raises as `plan`, for the first setting that fails."""
+    for amount in data:
+        require_positive("plan", "data", amount)
+    compared = [_linear(posterior) for posterior in posteriors]
+    found = transitions([*posteriors, *(linear for linear in compared if linear is not None)])
+    rest = iter(found[len(posteriors) :])
+    placed = []
+    for posterior, amount, one, linear in zip(posteriors, data, found, compared, strict=False):
+        beside = None if linear is None else _place(linear, float(amount), next(rest), None)
+        placed.append(_place(posterior, float(amount), one, beside))
+    return placed
+
+
+def _linear(posterior: CopyPosterior) -> Population | None:
+    """Linear attention for the same task; None if the posterior is that, or where linear attention has no theory."""
+    if posterior.attention == "linear" or posterior.task.causal or not isinstance(posterior.prior, IidLogits):
+        return None
+    return Population(posterior.task, "linear", posterior.logit_scale, posterior.value_scale, posterior.noise)
+
+
+def _place(posterior: CopyPosterior, data: float, found: Transition, linear: Plan | None) -> Plan:
+    # A causal task has no landscape: its rows have no common copy pattern.
+    trained = Landscape() if posterior.task.causal else landscape(posterior)
+    load = posterior.load(data)
 
     def sequences(value: float | None) -> float | None:
         return None if value is None else posterior.num_sequences(value)
@@ -79,7 +104,8 @@ def plan(posterior: CopyPosterior, data: float) -> Plan:
         phase=_phase(posterior, found, load),
         order=found.order,
         load=load,
-        data=float(data),
+        data=data,
+        centre_data=posterior.num_sequences(found.steepest_load),
         critical_data=found.critical_data,
         critical_data_error=sequences(found.critical_load_error),
         spinodal_low_data=sequences(found.spinodal_low),

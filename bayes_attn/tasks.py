@@ -19,7 +19,8 @@ class CopyTask:
     vocab: tokens V in the vocabulary, at least 2.
     causal: if False, positions lie on a ring and every query i has the source (i - 1) mod L. If True, query i sees
         the keys j <= i, its source is i - 1, and query 0 has no target.
-    frequencies: of the V tokens, which are independent: positive and adding up to 1. Default: uniform.
+    frequencies: of the V tokens, which are independent: at least 0, two of them positive, adding up to 1. Default:
+        uniform.
 
     Raises
     ------
@@ -38,7 +39,10 @@ class CopyTask:
         if self.frequencies is not None:
             given = np.asarray(self.frequencies)
             require(len(given) == self.vocab, "CopyTask", "frequencies", f"must be {self.vocab} numbers", len(given))
-            require(bool(np.all(given > 0)), "CopyTask", "frequencies", "must all be positive", float(given.min()))
+            require(bool(np.all(given >= 0)), "CopyTask", "frequencies", "must not be negative", float(given.min()))
+            require(
+                int(np.count_nonzero(given)) > 1, "CopyTask", "frequencies", "must have two above 0", self.frequencies
+            )
             total = float(given.sum())
             require(abs(total - 1) < 1e-9, "CopyTask", "frequencies", "must add up to 1", total)
 

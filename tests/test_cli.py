@@ -138,7 +138,8 @@ def test_own_tokens_run_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture
     np.testing.assert_allclose(data, np.round(data), atol=1e-9)
     assert data[-1] <= 30
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "i.i.d. uniform tokens" in page
+    assert "independent tokens with the frequencies of these" in page
+    np.testing.assert_allclose(results["frequencies"], np.bincount(tokens.ravel()) / tokens.size)
 
 
 BAD = {

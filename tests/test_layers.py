@@ -18,6 +18,7 @@ NUMBERS = {
     "diagnostics": 3,
     "verdict": 4,
     "planner": 4,
+    "regions": 4,
     "workflow": 5,
     "cli": 6,
 }

@@ -77,7 +77,12 @@ def test_tokens_follow_the_frequencies(key: jax.Array) -> None:
 
 @pytest.mark.parametrize(
     ("frequencies", "rule"),
-    [((0.5, 0.5), "must be 3 numbers"), ((0.5, 0.6, -0.1), "must all be positive"), ((0.5, 0.3, 0.1), "must add up")],
+    [
+        ((0.5, 0.5), "must be 3 numbers"),
+        ((0.5, 0.6, -0.1), "must not be negative"),
+        ((1.0, 0.0, 0.0), "must have two above 0"),
+        ((0.5, 0.3, 0.1), "must add up"),
+    ],
 )
 def test_bad_frequencies_are_refused(frequencies: tuple[float, ...], rule: str) -> None:
     with pytest.raises(InvalidInput, match=f"CopyTask: `frequencies` {rule}"):

@@ -4,9 +4,11 @@ It reads a posterior's fields, never its densities, and shares no code with `bay
 """
 
 from bayes_attn.posterior import CopyPosterior
-from bayes_attn.theory import linear, softmax
+from bayes_attn.priors import RelativeBias
+from bayes_attn.theory import linear, shared_row, softmax
 from bayes_attn.theory.action import Action, Density, specification
 from bayes_attn.theory.plane import EndPoint, coexistence_line, end_point
+from bayes_attn.theory.susceptibility import susceptibility
 from bayes_attn.theory.transition import Transition, transition, transitions
 from bayes_attn.theory.zero_temperature import Landscape, landscape
 
@@ -23,13 +25,15 @@ __all__ = [
     "linear",
     "softmax",
     "specification",
+    "susceptibility",
     "transition",
     "transitions",
 ]
 
 
 def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density | None]:
-    """p(m) at each load: exact for linear attention (signed m), saddle point with fluctuations for softmax.
+    """p(m) at each load: exact for linear attention (signed m) and for a softmax row shared by all (RelativeBias), else
+    by saddle points with fluctuations.
 
     None where the saddle points do not span the density.
 
@@ -39,4 +43,6 @@ def densities(posterior: CopyPosterior, loads: list[float]) -> list[Density | No
     """
     if posterior.attention == "linear":
         return [linear.order_parameter_law(posterior, load).density for load in loads]
+    if isinstance(posterior.prior, RelativeBias):
+        return [shared_row.density(posterior, load) for load in loads]
     return softmax.densities(posterior, loads)

@@ -20,14 +20,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.interpolate import make_interp_spline
 
+from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Action, Density, Specification, specification
 from bayes_attn.theory.row_law import RowLaw, RowMoments, row_law
 
 LARGEST_ERROR = 1e-3
 """How far the row law may be off where its value is known exactly: m = 1/L at t = u = 0."""
-SCOUT_STEP, MOST_SCOUTS = 0.12, 260
-"""Steps of log(t m) in the first pass along the S-curve."""
+SCOUT_STEP, LEAST_SCOUTS, MOST_SCOUTS = 0.12, 60, 260
+"""Steps of log((t - h) m) in the first pass along the S-curve."""
 CURVE_POINTS = 224
 BATCH = 32
 """Settings solved together at most."""
@@ -147,7 +148,8 @@ def _scout(law: RowLaw, action: Action, field: Array) -> tuple[SaddlePoints, Arr
         unknown = jnp.where(last.done, last.unknown, unknown)
         load = jnp.exp(unknown[2])
         folded = last.folded | (load < last.load)
-        enough = jnp.where(folded, load > 1.2 * last.highest, moments.mean[0] > 0.65)
+        far = at > coordinate + LEAST_SCOUTS * SCOUT_STEP
+        enough = jnp.where(folded, load > 1.2 * last.highest, (moments.mean[0] > 0.65) & far)
         highest = jnp.where(folded, last.highest, jnp.maximum(last.highest, load))
         stop = _Stop(unknown, inverse[:, 0], at, load, highest, folded, last.done | enough)
         return stop, (_point(action, fields(unknown), load, field, moments), unknown, at)
@@ -174,15 +176,18 @@ def _refine(
     return jax.lax.map(lambda pair: solve(*pair), (guesses, coordinates))
 
 
-def resolved(posterior: CopyPosterior, resolution: float = 1.0) -> tuple[Specification, RowLaw]:
+def resolved(posterior: CopyPosterior, resolution: float = 1.0, shared: bool = False) -> tuple[Specification, RowLaw]:
     """A softmax posterior as the theory sees it, and its row law; refused where that misses m = 1/L without data.
 
     Raises
     ------
-    InvalidInput: there is no theory for the posterior.
+    InvalidInput: there is no theory for the posterior, or its rows are shared where independent ones are asked for, or
+        the other way round.
     ArithmeticError: the law of a row is not resolved.
     """
     spec = specification(posterior, "softmax")
+    rule = "must be RelativeBias for the law of a shared row" if shared else "must be IidLogits for saddle points"
+    require(spec.shared == shared, "theory", "prior", rule, type(posterior.prior).__name__)
     law = row_law(spec.length, spec.standard_deviation, resolution, spec.causal)
     with jax.enable_x64(True):
         mean = _moments(law, jnp.zeros(()), jnp.zeros(())).mean

@@ -17,6 +17,8 @@ from scipy.optimize import root_scalar
 
 from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
+from bayes_attn.priors import RelativeBias
+from bayes_attn.theory import shared_row
 from bayes_attn.theory.action import specification
 from bayes_attn.theory.linear import critical_load
 from bayes_attn.theory.softmax import SaddlePoints, s_curves
@@ -156,8 +158,34 @@ def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
     )
 
 
+def _shared(posterior: CopyPosterior, field: float) -> Transition:
+    (fine, steepest), (coarse, _) = (shared_row.find(posterior, field, resolution) for resolution in (1.0, COARSE))
+    if fine is None or coarse is None:
+        return Transition(order="crossover", steepest_load=steepest)
+    return Transition(
+        order="first",
+        critical_load=fine.critical_load,
+        critical_load_error=abs(fine.critical_load - coarse.critical_load),
+        critical_data=posterior.num_sequences(fine.critical_load),
+        spinodal_low=fine.spinodal_low,
+        spinodal_high=fine.spinodal_high,
+        barrier=fine.barrier,
+        barrier_error=abs(fine.barrier - coarse.barrier),
+        copy_mass_disordered=fine.disordered[0],
+        copy_mass_copy=fine.copied[0],
+        participation_disordered=fine.disordered[1],
+        participation_copy=fine.copied[1],
+        copy_mass_barrier=fine.copy_mass_barrier,
+        steepest_load=steepest,
+    )
+
+
 def transition(posterior: CopyPosterior, field: float = 0.0) -> Transition:
     """The transition of a posterior of the copy task as the load grows, at a fixed field.
+
+    With the prior RelativeBias, whose single row has no saddle points, phases are the peaks of the exact density of m:
+    they coexist at equal weight, spinodals are where a peak vanishes, and the barrier is the lower peak's above the
+    valley.
 
     Tokens are i.i.d. with the task's frequencies. Only the fields of `posterior` are read (task, attention, prior,
     value scale, noise), never its densities: a data set's posterior is placed by the same theory as the population's.
@@ -174,10 +202,14 @@ def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | N
     """`transition` of many settings at once, solved together. Raises as `transition`, for the first that fails."""
     fields = [0.0] * len(posteriors) if fields is None else fields
     found: dict[int, Transition] = {}
-    softmax = [i for i, posterior in enumerate(posteriors) if posterior.attention != "linear"]
+    softmax: list[int] = []
     for i, (posterior, field) in enumerate(zip(posteriors, fields, strict=True)):
         require(abs(field) < float("inf"), "theory.transition", "field", "must be a finite number", field)
-        if i not in softmax:
+        if posterior.attention == "softmax" and isinstance(posterior.prior, RelativeBias):
+            found[i] = _shared(posterior, field)
+        elif posterior.attention == "softmax":
+            softmax.append(i)
+        else:
             require(field == 0.0, "theory.transition", "field", "must be 0 for linear attention", field)
             critical = critical_load(posterior)
             found[i] = Transition(

@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Bool, Float, Int, PyTree
 
 from bayes_attn import theory
 from bayes_attn.diagnostics import to_datatree
-from bayes_attn.errors import InvalidInput, require_integer
+from bayes_attn.errors import InvalidInput, require, require_integer
 from bayes_attn.posterior import CopyPosterior, DataSet, Population
 from bayes_attn.sampling import Samples, Schedule, load_ladder, sample
 from bayes_attn.tasks import CopyTask
@@ -70,7 +70,7 @@ class TransitionRun:
 
     @property
     def own_tokens(self) -> bool:
-        """Whether the sequences are the user's, which need not be i.i.d. and uniform."""
+        """Whether the sequences are the user's, which need not be independent draws."""
         return self.settings.tokens is not None
 
     def rung_near(self, load: float) -> int:
@@ -115,7 +115,7 @@ class TransitionRun:
         transition = self.transition
         tokens = ""
         if self.own_tokens:
-            tokens = " for i.i.d. uniform tokens, which these are not,"
+            tokens = " for independent tokens with these frequencies"
         elif not isinstance(self.posterior, Population):
             tokens = ", averaged over data sets,"
         if transition.order == "first":
@@ -178,6 +178,11 @@ def run_transition(
     began = time.perf_counter()
     base = population(settings)
     tokens = _tokens(settings, base.task)
+    if tokens is not None:
+        # The theory is that of i.i.d. tokens with the frequencies of these.
+        counts = np.bincount(tokens.ravel(), minlength=settings.vocab)
+        require(int(np.count_nonzero(counts)) > 1, "transition", "tokens", "must hold two different tokens", counts)
+        base = population(settings, tuple((counts / counts.sum()).tolist()))
     require_integer("transition", "seed", settings.seed, least=0)
     kind = "dataset" if tokens is not None or settings.posterior == "dataset" else "population"
     size = f"L{settings.length}-V{settings.vocab}"
@@ -202,6 +207,9 @@ def run_transition(
             settings.seed,
             lambda done, total: tell("sampling", done / total),
         )
+        if settings.prior != "iid":
+            logits = jax.vmap(jax.vmap(jax.vmap(posterior.prior.logits)))(samples.params)
+            samples = replace(samples, params=np.asarray(logits))
         tell("report", 0.0)
         borders = _borders(transition, densities)
         run = TransitionRun(
@@ -255,18 +263,23 @@ def _posterior_and_loads(
         raise InvalidInput(f"transition: `tokens` {rule}, got {len(tokens)} where the transition is near {wanted[-1]}.")
     posterior = DataSet(
         tokens, base.task, settings.attention, settings.logit_scale, settings.value_scale, settings.noise,
-        prefixes=wanted[wanted > 0],
+        prefixes=wanted[wanted > 0], prior=type(base.prior),
     )  # fmt: skip
     return posterior, np.array([posterior.load(int(amount)) for amount in wanted])
 
 
-def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[Array, Bool[np.ndarray, " chain"]]:
+def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[PyTree, Bool[np.ndarray, " chain"]]:
     """Starts of every replica, and which chains are hot: odd ones."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x57A7), (CHAINS, rungs))
     cold = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
     copied = jax.vmap(jax.vmap(posterior.sample_copy))(keys)
     hot = np.arange(CHAINS) % 2 == 1
-    return jnp.where(hot[:, None, None, None], copied, cold), hot
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b])[_interleaved(hot)], cold, copied), hot
+
+
+def _interleaved(hot: Bool[np.ndarray, " chain"]) -> Int[np.ndarray, " chain"]:
+    """Which of the cold and then the hot starts each chain takes."""
+    return np.arange(len(hot)) + len(hot) * hot
 
 
 def _magnitude(density: Density) -> Density:
@@ -303,9 +316,11 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         for i, estimate in enumerate(run.verdict.estimates)
     ]
     packages = ["bayes-attn", "jax", "jaxlib", "blackjax", "numpyro", "arviz", "numpy", "scipy"]
+    frequencies = run.posterior.task.token_frequencies if run.posterior.task.frequencies else None
     return theory_json(run.settings, run.transition) | {
         "posterior": "population" if isinstance(run.posterior, Population) else "dataset",
         "tokens": None if run.settings.tokens is None else str(run.settings.tokens),
+        "frequencies": None if frequencies is None else frequencies.tolist(),
         "rows": rows,
         "finding": run.verdict.finding,
         "sentences": run.sentences(),

@@ -12,6 +12,7 @@ from matplotlib.ticker import NullFormatter
 from scipy.interpolate import PchipInterpolator
 
 from bayes_attn import theory
+from bayes_attn.attention import attention_kind
 from bayes_attn.verdict import LARGEST_RHAT
 from bayes_attn.workflow.experiment import TransitionRun
 
@@ -47,12 +48,12 @@ def copy_mass(run: TransitionRun) -> Figure:
     errors = np.array([estimate.error for estimate in run.verdict.estimates])
     known = np.array([density is not None for density in run.densities])
     analytic = np.array([density.mean() for density in run.densities if density is not None])
-    label = "theory, i.i.d. uniform tokens" if run.own_tokens else "theory"
+    label = "theory, independent tokens" if run.own_tokens else "theory"
     if len(analytic) > 1:
         fine = np.linspace(run.loads[known][0], run.loads[known][-1], 400)
         mean = PchipInterpolator(run.loads[known], analytic)(fine)
         axes.plot(fine, mean, color=BLUE, label=f"{label}: mean at this L")
-    if run.settings.attention == "softmax":
+    if run.settings.attention == "softmax" and run.settings.prior == "iid":
         curve = theory.softmax.s_curve(run.posterior)
         inside = curve.load <= run.loads[-1]
         axes.plot(curve.load[inside], curve.copy_mass[inside], "--", color=GREY, lw=1, label=f"{label}: saddle points")
@@ -129,7 +130,8 @@ def _mean_weights(run: TransitionRun, rung: int) -> np.ndarray:
     import jax
 
     logits = run.samples.params[:, :, rung].reshape(-1, run.settings.length, run.settings.length)
-    weights = np.asarray(jax.vmap(run.posterior.weights)(logits))
+    kind, visible = attention_kind(run.settings.attention), run.posterior.task.visible
+    weights = np.asarray(jax.vmap(lambda values: kind.weights(values, jax.numpy.asarray(visible)))(logits))
     if run.settings.attention == "linear":
         overlap = weights[:, run.posterior.task.queries, run.posterior.task.sources].mean(-1)
         weights = weights * np.sign(overlap)[:, None, None]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from bayes_attn.errors import InvalidInput, require, require_integer
+
 if TYPE_CHECKING:
     from bayes_attn.posterior import Population
     from bayes_attn.theory import Transition
@@ -28,6 +30,17 @@ class ModelSettings:
     """Prior scale of the value matrix: its entries have variance value_scale^2 / V."""
     noise: float = 1.0
     """Variance of the likelihood per output entry."""
+    causal: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Queries see earlier keys only; without it positions lie on a ring."""
+    prior: Annotated[str, tyro.conf.arg(metavar="iid|relative-bias|head-product")] = "iid"
+    """Prior over the logits: independent, one bias per distance shared by all rows, or the product of a head's queries
+    and keys."""
+    head_dimension: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """With --prior head-product: dimension of queries and keys."""
+    zipf: Annotated[float | None, tyro.conf.arg(metavar="EXPONENT")] = None
+    """Tokens with frequencies in proportion to 1 / rank^EXPONENT. Default: uniform."""
+    token_frequencies: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """A .npy or text file with V frequencies or counts of tokens, instead of --zipf."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +65,35 @@ class PlanSettings(ModelSettings):
     Example: bayes-attn plan --length 24 --vocab 24 --data 50
     """
 
-    data: float
+    data: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Sequences at hand."""
+    table: Annotated[Path | None, tyro.conf.arg(metavar="FILE.csv")] = None
+    """A list of settings instead: a CSV file whose header names options (data, length, noise, ...), one setting per
+    row; options it leaves out are those of the command line."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object on standard output and nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseDiagramSettings(ModelSettings):
+    """Regions of the disordered and the copy phase over two settings, with the spinodals, from the theory.
+
+    Example: bayes-attn phase-diagram --x load --y field --length 24 --vocab 24
+    """
+
+    x: Annotated[str, tyro.conf.arg(metavar="NAME[:FROM:TO:COUNT]")] = "load"
+    """Horizontal axis: load, field, length, vocab or logit-scale, as NAME:FROM:TO:COUNT; the name alone takes a range
+    about the transition."""
+    y: Annotated[str, tyro.conf.arg(metavar="NAME[:FROM:TO:COUNT]")] = "field"
+    """Vertical axis, likewise."""
+    load: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """The load, where it is no axis. Default: that of the transition."""
+    field: float = 0.0
+    """The field conjugate to the copy mass, where it is no axis."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder for the results, new or empty. Default: a new folder below runs/."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print phase_diagram.json on standard output and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,21 +119,55 @@ class TransitionSettings(ModelSettings):
     """Print results.json on standard output and nothing else."""
 
 
-def population(settings: ModelSettings) -> "Population":
-    """The population posterior that the settings describe. Raises InvalidInput for bad settings."""
-    from bayes_attn.posterior import Population
-    from bayes_attn.tasks import CopyTask
+def population(settings: ModelSettings, frequencies: tuple[float, ...] | None = None) -> "Population":
+    """The population posterior that the settings describe; `frequencies` are those of the user's own tokens.
 
+    Raises InvalidInput for bad settings.
+    """
+    from functools import partial
+
+    from bayes_attn.posterior import Population
+    from bayes_attn.priors import HeadProduct, IidLogits, RelativeBias
+    from bayes_attn.tasks import CopyTask
+    from bayes_attn.workflow.store import load_frequencies
+
+    priors = {"iid": IidLogits, "relative-bias": RelativeBias}
+    dimension = settings.head_dimension
+    if settings.prior == "head-product":
+        if dimension is None:
+            raise InvalidInput("model: `head_dimension` must be set with prior head-product, got None.")
+        priors["head-product"] = partial(HeadProduct, head_dimension=dimension)
+    elif dimension is not None:
+        raise InvalidInput(f"model: `head_dimension` goes with prior head-product, got {dimension}.")
+    if settings.prior not in priors:
+        raise InvalidInput(f"model: `prior` must be iid, relative-bias or head-product, got {settings.prior!r}.")
+    given = [name for name in ("zipf", "token_frequencies") if getattr(settings, name) is not None]
+    if len(given) + (frequencies is not None) > 1:
+        other = "own tokens, whose frequencies are counted" if frequencies is not None else "token_frequencies"
+        raise InvalidInput(f"model: `{given[0]}` does not go with {other}, got {getattr(settings, given[0])!s}.")
+    if settings.zipf is not None:
+        require(0 <= settings.zipf < float("inf"), "model", "zipf", "must be a number of at least 0", settings.zipf)
+        require_integer("model", "vocab", settings.vocab, least=2)
+        weights = [rank**-settings.zipf for rank in range(1, settings.vocab + 1)]
+        frequencies = tuple(weight / sum(weights) for weight in weights)
+    if settings.token_frequencies is not None:
+        frequencies = load_frequencies(settings.token_frequencies, settings.vocab)
     return Population(
-        CopyTask(settings.length, settings.vocab),
+        CopyTask(settings.length, settings.vocab, settings.causal, frequencies),
         settings.attention,
         settings.logit_scale,
         settings.value_scale,
         settings.noise,
+        priors[settings.prior],
     )
+
+
+def model_json(settings: ModelSettings) -> dict[str, Any]:
+    """The model's settings as they stand in every JSON output."""
+    model = {name: getattr(settings, name) for name in ModelSettings.__dataclass_fields__}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in model.items()}
 
 
 def theory_json(settings: ModelSettings, transition: "Transition") -> dict[str, Any]:
     """The keys that `theory --json` and results.json share; None where one does not apply."""
-    model = {name: getattr(settings, name) for name in ModelSettings.__dataclass_fields__}
-    return model | asdict(transition)
+    return model_json(settings) | asdict(transition)
