@@ -154,7 +154,12 @@ BAD = {
 }
 BAD_TRANSITION = {
     "posterior": (["--posterior", "both"], "`posterior` must be population or dataset, got 'both'"),
+    "own frequencies": (
+        ["--tokens", "{tmp}/good.npy", "--zipf", "1"],
+        "`zipf` does not go with own tokens, whose frequencies are counted, got 1.0",
+    ),
     "seed": (["--seed", "-1"], "`seed` must be an integer of at least 0, got -1"),
+    "one token": (["--tokens", "{tmp}/same.npy"], "`tokens` must hold at least two different tokens, got 1"),
     "missing tokens": (["--tokens", "{tmp}/none.npy"], "`tokens` must be a file that exists"),
     "real tokens": (["--tokens", "{tmp}/real.npy"], "`tokens` must hold integers, got dtype float64"),
     "flat tokens": (["--tokens", "{tmp}/flat.npy"], "`tokens` must be two-dimensional"),
@@ -181,7 +186,8 @@ def test_bad_input_gets_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     good = np.zeros((60, 16), int)
-    np.save(tmp_path / "good.npy", good)
+    np.save(tmp_path / "good.npy", good + np.arange(16) % 2)
+    np.save(tmp_path / "same.npy", good)
     np.save(tmp_path / "real.npy", good.astype(float))
     np.save(tmp_path / "flat.npy", good.ravel())
     np.save(tmp_path / "large.npy", good + 16)
@@ -211,6 +217,63 @@ def test_help_starts_without_the_heavy_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Example: bayes-attn transition" in done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_frequencies_from_a_file_are_zipfs_where_they_should_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counts in a text file and frequencies in a .npy file against --zipf; exponent 0 is uniform."""
+    counts = 1000 / np.arange(1, 17) ** 0.5
+    np.savetxt(tmp_path / "counts.txt", counts)
+    np.save(tmp_path / "counts.npy", counts / counts.sum())
+    by_zipf = run(capsys, "theory", "--zipf", "0.5")
+    for name in ("counts.txt", "counts.npy"):
+        by_file = run(capsys, "theory", "--token-frequencies", str(tmp_path / name))
+        assert by_file["critical_load"] == pytest.approx(by_zipf["critical_load"], rel=1e-9)
+    assert run(capsys, "theory", "--zipf", "0")["critical_load"] == pytest.approx(2.6143, abs=1e-4)
+    assert by_zipf["critical_load"] < 2.6
+
+
+BAD_MODELS = {
+    "zipf": (["--zipf", "-1"], "`zipf` must be a number of at least 0, got -1.0"),
+    "both": (["--zipf", "1", "--token-frequencies", "x"], "`zipf` does not go with token_frequencies, got 1.0"),
+    "no file": (["--token-frequencies", "none.txt"], "`token_frequencies` must be a file that exists, got 'none.txt'"),
+    "too few": (
+        ["--token-frequencies", "two.txt"],
+        "`token_frequencies` must hold `vocab` = 16 numbers, got shape (2,)",
+    ),
+    "negative": (
+        ["--vocab", "2", "--token-frequencies", "two.txt"],
+        "`token_frequencies` must hold numbers of at least 0, two of them positive, got -1 ... 2",
+    ),
+    "words": (
+        ["--token-frequencies", "words.txt"],
+        "`token_frequencies` must be a .npy file or a text file of numbers",
+    ),
+    "empty": (["--token-frequencies", "empty.txt"], "`token_frequencies` must hold `vocab` = 16 numbers"),
+    "prior": (["--prior", "flat"], "`prior` must be iid, relative-bias or head-product, got 'flat'"),
+    "no dimension": (["--prior", "head-product"], "`head_dimension` must be set with prior head-product, got None"),
+    "a dimension": (["--head-dimension", "4"], "`head_dimension` goes with prior head-product, got 4"),
+    "head": (["--prior", "head-product", "--head-dimension", "4"], "`head_dimension` must be infinite"),
+    "causal linear": (["--causal", "--attention", "linear"], "`causal` must be False"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_bad_models_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.txt").write_text("2 -1")
+    (tmp_path / "words.txt").write_text("many few")
+    (tmp_path / "empty.txt").write_text("")
+    options, message = BAD_MODELS[name]
+    with pytest.raises(SystemExit) as stop:
+        main(["theory", *options])
+    captured = capsys.readouterr()
+    assert (stop.value.code, captured.out) == (2, "")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
 
 
 def test_where_the_theory_has_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

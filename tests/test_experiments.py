@@ -1,10 +1,15 @@
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "experiments"))
 
+import end_of_line
+import precursor
+import scaling
 from text_tokens import text_tokens
 
 from bayes_attn import CopyTask
@@ -19,3 +24,45 @@ def test_text_becomes_tokens() -> None:
     expected = [frequent.index(c) if c in frequent else 3 for c in windows[:8]]
     everything = text_tokens("abba cab! ABBA cab? Zebra, abba " * 4, length=8, vocab=4, sequences=99, seed=0)
     assert expected in everything.tolist()
+
+
+def test_fits_recognise_their_own_law() -> None:
+    lengths = 2.0 ** np.arange(4, 15)
+    laws = {
+        "ln²L": 3 * np.log(lengths) ** 2,
+        "L ln L": 2 * lengths * np.log(lengths),
+        "L^a": 0.7 * lengths**0.6,
+        "(ln L + c)²": 0.3 * (np.log(lengths) + 5) ** 2,
+        "L (ln L + c)²": 0.3 * lengths * (np.log(lengths) + 5) ** 2,
+    }
+    noise = np.exp(1e-3 * np.random.default_rng(2).standard_normal(len(lengths)))
+    for law, values in laws.items():
+        best = scaling.fits(lengths, values * noise)[0]
+        assert best.law == law
+        if law == "L^a":
+            assert best.parameter == pytest.approx(0.6, abs=2e-3)
+        if "c" in law:
+            assert best.parameter == pytest.approx(5, abs=0.1)
+
+
+def test_the_scaling_study_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scaling.main(tmp_path / "out", largest=128)
+    assert "V = 8, transition P*, noise per entry: best" in capsys.readouterr().out
+    content = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    # theory.md section 7: 28.6 and 32.1 at L = 64 and 128.
+    assert content["V = 8"]["rows"]["critical_data"][-2:] == pytest.approx([28.6, 32.1], rel=0.01)
+    assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
+
+
+def test_the_precursor_study_runs(tmp_path: Path) -> None:
+    precursor.main(tmp_path / "out", largest=16)
+    rows = json.loads((tmp_path / "out" / "precursor.json").read_text())["rows"]
+    assert [row["attention"] for row in rows] == ["softmax", "linear"]
+    assert rows[1]["growth_at_transition"] > rows[0]["growth_at_transition"] > 1
+
+
+def test_the_end_of_line_study_runs(tmp_path: Path) -> None:
+    end_of_line.main(tmp_path / "out", small=True)
+    (row,) = json.loads((tmp_path / "out" / "end_of_line.json").read_text())["rows"]
+    assert row["smallest_first_order_length"] == 13
+    assert row["points"][0]["field"] < 0 < row["points"][1]["field"]

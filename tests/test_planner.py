@@ -1,4 +1,6 @@
 import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +67,60 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
             main(["plan", *bad])
         assert stop.value.code == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+TABLE = """length,vocab,data,attention,zipf,causal
+16,16,40,softmax,,false
+16,16,40,linear,,false
+16,16,40,softmax,1.0,false
+"""
+
+
+def test_a_table_of_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "settings.csv").write_text(TABLE)
+    main(["plan", "--table", str(tmp_path / "settings.csv"), "--noise", "2", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["attention"] for row in rows] == ["softmax", "linear", "softmax"]
+    assert all(row["noise"] == 2 for row in rows)
+    for row, attention in zip(rows[:2], ("softmax", "linear"), strict=True):
+        alone = asdict(plan(Population(CopyTask(16, 16), attention, noise=2.0), 40.0))
+        del alone["linear"]
+        for name, value in alone.items():
+            assert row[name] == (pytest.approx(value, abs=1e-9) if isinstance(value, float) else value), name
+    # Unequal frequencies weaken the transition: at this size they make it a crossover, at less data.
+    assert rows[2]["order"] == "crossover"
+    assert rows[2]["centre_data"] < rows[0]["centre_data"]
+    main(["plan", "--table", str(tmp_path / "settings.csv")])
+    assert capsys.readouterr().out.count("softmax") == 2
+
+
+BAD_TABLES = {
+    "no file": (None, "`table` must be a file that exists"),
+    "empty": ("", "`table` must have a header and at least one row"),
+    "header alone": ("length,data\n", "`table` must have a header and at least one row"),
+    "unknown column": ("size,data\n3,4\n", "`table` must have columns named like options, got 'size'"),
+    "a word": ("length,data\nmany,4\n", "`length` must be an integer, got 'many' in line 2"),
+    "short row": ("length,data\n16\n", "`table` must have a value in every column, got none for 'data' in line 2"),
+    "no data": ("length\n16\n", "`data` must be a column of the table or set, got none in line 2"),
+    "refused": ("length,data\n2,4\n", "`length` must be an integer of at least 3, got 2"),
+    "not positive": ("data\n-4\n", "`data` must be a positive finite number, got -4.0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_tables_are_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, message = BAD_TABLES[name]
+    if content is not None:
+        (tmp_path / "settings.csv").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "--table", str(tmp_path / "settings.csv")])
+    captured = capsys.readouterr()
+    assert (stop.value.code, captured.out) == (2, "")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_no_data_and_no_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan"])
+    assert "`data` must be set, or table, got None" in capsys.readouterr().err

@@ -34,6 +34,8 @@ BATCH = 32
 """Settings solved together at most."""
 PROFILE_POINTS = 288
 LOG_NEGLIGIBLE = 30.0
+LEAST_COPY_MASS = 0.04
+"""Where profiles begin, in units of m without data."""
 FEWEST_POINTS = 24
 """Points of a profile on which a density may rest."""
 
@@ -330,7 +332,7 @@ def _profiles(
 def profiles(
     posterior: CopyPosterior, loads: Float[np.ndarray, " load"] | list[float], resolution: float = 1.0
 ) -> SaddlePoints:
-    """F(m), minimised over q, at each load: arrays of shape (load, point), m increasing from 0.2/L to 0.9995.
+    """F(m), minimised over q, at each load: arrays of shape (load, point), m increasing from 0.04/L to 0.9995.
 
     `field` is (1/R) dF/dm, the field under which m is stationary: where it decreases with m, two phases compete
     (theory, section 5). Points where Newton's method fails are NaN. Raises as `s_curve`.
@@ -340,7 +342,7 @@ def profiles(
         typical = float(_moments(law, jnp.zeros(()), jnp.zeros(())).mean[0])
         middle, count = np.log(typical / (1 - typical)), int(PROFILE_POINTS * resolution)
         upward = np.linspace(middle, np.log(0.9995 / 0.0005), count)
-        downward = np.arange(middle, np.log(0.2 * typical) - 0.06, -0.06 / resolution)
+        downward = np.arange(middle, np.log(LEAST_COPY_MASS * typical), -0.06 / resolution)
         found = _profiles(law, spec.action, jnp.asarray(upward), jnp.asarray(downward), jnp.asarray(loads, dtype=float))
         return jax.tree.map(np.asarray, found)
 

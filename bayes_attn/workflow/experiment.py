@@ -181,7 +181,8 @@ def run_transition(
     if tokens is not None:
         # The theory is that of i.i.d. tokens with the frequencies of these.
         counts = np.bincount(tokens.ravel(), minlength=settings.vocab)
-        require(int(np.count_nonzero(counts)) > 1, "transition", "tokens", "must hold two different tokens", counts)
+        different = int(np.count_nonzero(counts))
+        require(different > 1, "transition", "tokens", "must hold at least two different tokens", different)
         base = population(settings, tuple((counts / counts.sum()).tolist()))
     require_integer("transition", "seed", settings.seed, least=0)
     kind = "dataset" if tokens is not None or settings.posterior == "dataset" else "population"
