@@ -61,7 +61,7 @@ def study(names: list[str], lengths: list[int]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "family": name,
-                "smallest_first_order_length": smallest(family, 2 * max(lengths)),
+                "smallest_first_order_length": smallest(family, max(lengths)),
                 "points": [{"length": length} | vars(point) for length, point in points],
             }
         )

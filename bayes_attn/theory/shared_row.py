@@ -26,10 +26,10 @@ from bayes_attn.theory.action import Density
 from bayes_attn.theory.row_law import LARGEST_FIELD, RowLaw
 from bayes_attn.theory.softmax import resolved
 
-SEARCH = np.geomspace(0.04, 200.0, 120)
+SEARCH = np.geomspace(0.04, 200.0, 96)
 """Loads at which the law is computed, in units of one that pays for copying (`_scale`)."""
 SMALLEST_BESSEL = 1e-250
-WINDOWS, NODES = 3, 64
+WINDOWS, NODES = 3, 48
 """The integral over Y: how often its window closes in, and its nodes."""
 LOG_NEGLIGIBLE = 30.0
 

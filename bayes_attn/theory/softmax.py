@@ -9,6 +9,7 @@ rows. Two curves are followed, each by Newton's method along a coordinate in whi
   holds the whole line of transitions in the (load, field) plane.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -234,8 +235,14 @@ def s_curves(
     curves: list[SaddlePoints] = []
     with jax.enable_x64(True):
         for batch in _batches([(law, _padded(spec.action, kinds), at) for (spec, law), at in settings]):
-            curves += _s_curves(*batch, int(CURVE_POINTS * resolution))
+            law, action, at = jax.tree.map(lambda *leaves: np.stack(leaves), *_filled(batch))
+            curves += _s_curves(law, action, at, int(CURVE_POINTS * resolution))[: len(batch)]
     return curves
+
+
+def _filled[Item](items: list[Item]) -> list[Item]:
+    """The items and copies of the last one, up to a power of two: few shapes to compile for."""
+    return items + items[-1:] * (2 ** math.ceil(math.log2(len(items))) - len(items))
 
 
 def _padded(action: Action, kinds: int) -> Action:
@@ -245,15 +252,13 @@ def _padded(action: Action, kinds: int) -> Action:
     return Action(action.rows, action.value_scale, frequency, np.append(action.multiplicity, np.zeros(missing)))
 
 
-def _batches(
-    settings: list[tuple[RowLaw, Action, Array]],
-) -> Iterator[tuple[RowLaw, Action, Float[Array | np.ndarray, " setting"]]]:
-    """Neighbours with arrays of equal shape, stacked; at most BATCH of them."""
+def _batches(settings: list[tuple[RowLaw, Action, Array]]) -> Iterator[list[tuple[RowLaw, Action, Array]]]:
+    """Neighbours with arrays of equal shape, at most BATCH of them."""
     start = 0
     shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(setting)] for setting in settings]
     for end in range(1, len(settings) + 1):
         if end == len(settings) or shapes[end] != shapes[start] or end - start == BATCH:
-            yield jax.tree.map(lambda *leaves: np.stack(leaves), *settings[start:end])
+            yield settings[start:end]
             start = end
 
 
@@ -343,8 +348,9 @@ def profiles(
         middle, count = np.log(typical / (1 - typical)), int(PROFILE_POINTS * resolution)
         upward = np.linspace(middle, np.log(0.9995 / 0.0005), count)
         downward = np.arange(middle, np.log(LEAST_COPY_MASS * typical), -0.06 / resolution)
-        found = _profiles(law, spec.action, jnp.asarray(upward), jnp.asarray(downward), jnp.asarray(loads, dtype=float))
-        return jax.tree.map(np.asarray, found)
+        padded = jnp.asarray(_filled([float(load) for load in loads]))
+        found = _profiles(law, spec.action, jnp.asarray(upward), jnp.asarray(downward), padded)
+        return jax.tree.map(lambda values: np.asarray(values)[: len(loads)], found)
 
 
 def densities(

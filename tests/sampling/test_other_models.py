@@ -17,13 +17,13 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_mean_copy_mass(name: str) -> None:
-    """Below, in and above the rise: 9 means at 4 standard errors, and the density's corrections of order 1/L."""
+    """Below, in and above the rise: 5 means at 4 standard errors, and the density's corrections of order 1/L."""
     posterior = MODELS[name]
     centre = theory.transition(posterior).steepest_load
     loads = [multiple * centre for multiple in (0.0, 0.4, 0.7, 0.85, 0.95, 1.05, 1.2, 1.4)]
     keys = jax.random.split(jax.random.key(11), (4, len(loads)))
     start = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
-    samples = sample(posterior, load_ladder(loads), start, Schedule(1_000, 100, 40), seed=4)
+    samples = sample(posterior, load_ladder(loads), start, Schedule(800, 60, 40), seed=4)
     checked = (1, 2, 5, 6, 7)
     for rung, density in zip(checked, theory.densities(posterior, [loads[i] for i in checked]), strict=True):
         sampled = estimate(samples.order_parameters.copy_mass[:, :, rung])

@@ -66,8 +66,7 @@ def test_three_keys_against_an_integral_over_their_logits() -> None:
     assert float(moments(row_law(3, 1.0), t, u).cumulant) == pytest.approx(exact, abs=1e-7)
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize("length", [3, 16, 64])
+@pytest.mark.parametrize(("length", "scale"), [(3, 0.1), (3, 3.0), (16, 1.0), (16, 2.5), (256, 0.1), (256, 1.0)])
 def test_the_prior_is_normalised_and_symmetric_in_the_keys(length: int, scale: float) -> None:
     """Without fields Lambda = 0 and the mean weight of a key is 1/L; broad logits cost three digits."""
     at_zero, tolerance = moments(row_law(length, scale), 0.0, 0.0), 3e-4 if scale > 1 else 3e-7
@@ -109,10 +108,10 @@ def test_a_causal_law_is_the_mean_over_its_rows() -> None:
 
 
 def test_rows_left_out_of_a_long_causal_task_are_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = moments(row_law(24, 1.0, causal=True), 6.0, -5.0)
-    monkeypatch.setattr("bayes_attn.theory.row_law.MOST_ROWS", 14)
+    every = moments(row_law(16, 1.0, causal=True), 6.0, -5.0)
+    monkeypatch.setattr("bayes_attn.theory.row_law.MOST_ROWS", 12)
     row_law.cache_clear()
-    some = row_law(24, 1.0, causal=True)
+    some = row_law(16, 1.0, causal=True)
     row_law.cache_clear()
-    assert len(some.others) < 15
+    assert len(some.others) < 12
     assert float(moments(some, 6.0, -5.0).cumulant) == pytest.approx(float(every.cumulant), abs=1e-5)
