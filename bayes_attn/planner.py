@@ -37,7 +37,10 @@ class Plan:
     critical_data_error: float | None
     """Numerical, of the theory."""
     spinodal_low_data: float | None
+    spinodal_low_data_error: float | None
+    """Numerical; likewise for the next."""
     spinodal_high_data: float | None
+    spinodal_high_data_error: float | None
     data_to_coexistence: float | None
     """Sequences still missing until the posterior prefers the copy phase; 0 beyond it."""
     data_to_lose_metastability: float | None
@@ -48,6 +51,8 @@ class Plan:
     """Both minima of Adam's landscape are equally deep; for linear attention, where m leaves 0."""
     map_spinodal_high_data: float | None
     """Adam from scratch finds the copy pattern from here on."""
+    map_relative_error: float
+    """Numerical, of the three data amounts of Adam's landscape."""
     linear: "Plan | None" = None
     """What linear attention would do with the same data; None if this is linear attention, or that has no theory."""
 
@@ -109,12 +114,15 @@ def _place(posterior: CopyPosterior, data: float, found: Transition, linear: Pla
         critical_data=found.critical_data,
         critical_data_error=sequences(found.critical_load_error),
         spinodal_low_data=sequences(found.spinodal_low),
+        spinodal_low_data_error=sequences(found.spinodal_low_error),
         spinodal_high_data=sequences(found.spinodal_high),
+        spinodal_high_data_error=sequences(found.spinodal_high_error),
         data_to_coexistence=missing(found.critical_load),
         data_to_lose_metastability=missing(found.spinodal_high),
         map_spinodal_low_data=sequences(trained.spinodal_low),
         map_critical_data=sequences(trained.critical_load),
         map_spinodal_high_data=sequences(trained.spinodal_high),
+        map_relative_error=trained.relative_error,
         linear=linear,
     )
 

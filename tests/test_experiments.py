@@ -8,11 +8,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "experiments"))
 
 import end_of_line
+import long_histogram
+import neighbours
 import precursor
 import scaling
 from text_tokens import text_tokens
 
-from bayes_attn import CopyTask
+from bayes_attn import CopyTask, theory
 
 
 def test_text_becomes_tokens() -> None:
@@ -66,3 +68,25 @@ def test_the_end_of_line_study_runs(tmp_path: Path) -> None:
     (row,) = json.loads((tmp_path / "out" / "end_of_line.json").read_text())["rows"]
     assert row["smallest_first_order_length"] == 13
     assert row["points"][0]["field"] < 0 < row["points"][1]["field"]
+
+
+def test_neighbours_are_measured_as_they_are() -> None:
+    """A sequence that repeats itself has all the information in its neighbour; in random order it has none."""
+    text = np.tile(np.arange(4), (200, 2)) + 0
+    assert neighbours.mutual_information(text, 1, 4) == pytest.approx(np.log(4))
+    sets = neighbours.data_sets(text, seed=0)
+    for name, tokens in sets.items():
+        np.testing.assert_array_equal(np.bincount(tokens.ravel()), np.bincount(text.ravel()), err_msg=name)
+    assert neighbours.kinds(16).max() == 5
+    # 16 joint frequencies from 1,600 pairs: the bias of the information is about 9 / 3,200.
+    assert neighbours.mutual_information(sets["independent"], 1, 4) < 0.02
+
+
+def test_a_histogram_of_the_density_itself_is_near_it() -> None:
+    grid = np.linspace(0, 1, 2001)
+    density = theory.Density(grid, 6 * grid * (1 - grid))
+    values = np.random.default_rng(3).beta(2, 2, size=(8, 20_000))
+    found = long_histogram.compare(values, density)
+    assert found["total_variation"] < 0.01
+    assert found["noise"] < 0.01
+    assert long_histogram.compare(values**1.2, density)["total_variation"] > 0.04

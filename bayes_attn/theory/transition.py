@@ -40,8 +40,11 @@ class Transition:
     """P at `critical_load`, in sequences."""
     spinodal_low: float | None = None
     """Load at which the copy phase appears."""
+    spinodal_low_error: float | None = None
+    """Numerical error of `spinodal_low`; likewise for the next."""
     spinodal_high: float | None = None
     """Load at which the disordered phase loses metastability."""
+    spinodal_high_error: float | None = None
     barrier: float | None = None
     """Height of F between the phases at coexistence, in kT."""
     barrier_error: float | None = None
@@ -55,6 +58,8 @@ class Transition:
     """m on top of the barrier: the natural border between the two phases."""
     steepest_load: float
     """Load about which the rise of the copy mass centres; the critical load where there is one."""
+    steepest_load_error: float | None = None
+    """Numerical error of `steepest_load`."""
 
 
 class Coexistence(NamedTuple):
@@ -139,7 +144,7 @@ def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
     found = coexistence(lines, float(specification(posterior, "softmax").action.rows))
     if found is None:
         load, growth = spline(curve.load), spline(curve.copy_mass).derivative()
-        index = np.linspace(0, len(curve.load) - 1, 4000)
+        index = np.linspace(0, len(curve.load) - 1, 40_000)
         steepest = float(load(index[np.argmax(growth(index) / load.derivative()(index))]))
         return Transition(order="crossover", steepest_load=steepest)
     return Transition(
@@ -158,26 +163,35 @@ def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
     )
 
 
-def _shared(posterior: CopyPosterior, field: float) -> Transition:
-    (fine, steepest), (coarse, _) = (shared_row.find(posterior, field, resolution) for resolution in (1.0, COARSE))
-    if fine is None or coarse is None:
+def _shared(posterior: CopyPosterior, field: float, resolution: float) -> Transition:
+    found, steepest = shared_row.find(posterior, field, resolution)
+    if found is None:
         return Transition(order="crossover", steepest_load=steepest)
     return Transition(
         order="first",
-        critical_load=fine.critical_load,
-        critical_load_error=abs(fine.critical_load - coarse.critical_load),
-        critical_data=posterior.num_sequences(fine.critical_load),
-        spinodal_low=fine.spinodal_low,
-        spinodal_high=fine.spinodal_high,
-        barrier=fine.barrier,
-        barrier_error=abs(fine.barrier - coarse.barrier),
-        copy_mass_disordered=fine.disordered[0],
-        copy_mass_copy=fine.copied[0],
-        participation_disordered=fine.disordered[1],
-        participation_copy=fine.copied[1],
-        copy_mass_barrier=fine.copy_mass_barrier,
+        critical_load=found.critical_load,
+        critical_data=posterior.num_sequences(found.critical_load),
+        spinodal_low=found.spinodal_low,
+        spinodal_high=found.spinodal_high,
+        barrier=found.barrier,
+        copy_mass_disordered=found.disordered[0],
+        copy_mass_copy=found.copied[0],
+        participation_disordered=found.disordered[1],
+        participation_copy=found.copied[1],
+        copy_mass_barrier=found.copy_mass_barrier,
         steepest_load=steepest,
     )
+
+
+def _with_errors(fine: Transition, coarse: Transition) -> Transition:
+    """`fine` with its numerical errors: the change from the coarser grids."""
+
+    def change(name: str) -> float | None:
+        one, other = getattr(fine, name), getattr(coarse, name)
+        return None if one is None or other is None else abs(one - other)
+
+    names = ("critical_load", "spinodal_low", "spinodal_high", "barrier", "steepest_load")
+    return replace(fine, **{f"{name}_error": change(name) for name in names})
 
 
 def transition(posterior: CopyPosterior, field: float = 0.0) -> Transition:
@@ -206,7 +220,8 @@ def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | N
     for i, (posterior, field) in enumerate(zip(posteriors, fields, strict=True)):
         require(abs(field) < float("inf"), "theory.transition", "field", "must be a finite number", field)
         if posterior.attention == "softmax" and isinstance(posterior.prior, RelativeBias):
-            found[i] = _shared(posterior, field)
+            fine, coarse = (_shared(posterior, field, resolution) for resolution in (1.0, COARSE))
+            found[i] = _with_errors(fine, coarse)
         elif posterior.attention == "softmax":
             softmax.append(i)
         else:
@@ -218,17 +233,10 @@ def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | N
                 critical_load_error=0.0,
                 critical_data=posterior.num_sequences(critical),
                 steepest_load=critical,
+                steepest_load_error=0.0,
             )
     chosen, at = [posteriors[i] for i in softmax], [float(fields[i]) for i in softmax]
     curves = [s_curves(chosen, resolution, at) for resolution in (1.0, COARSE)]
     for i, fine_curve, coarse_curve in zip(softmax, *curves, strict=True):
-        fine, coarse = _along_load(posteriors[i], fine_curve), _along_load(posteriors[i], coarse_curve)
-        if fine.critical_load is None or coarse.critical_load is None or fine.barrier is None or coarse.barrier is None:
-            found[i] = fine
-            continue
-        found[i] = replace(
-            fine,
-            critical_load_error=abs(fine.critical_load - coarse.critical_load),
-            barrier_error=abs(fine.barrier - coarse.barrier),
-        )
+        found[i] = _with_errors(_along_load(posteriors[i], fine_curve), _along_load(posteriors[i], coarse_curve))
     return [found[i] for i in range(len(posteriors))]
