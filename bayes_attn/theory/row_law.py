@@ -58,8 +58,8 @@ class RowMoments(NamedTuple):
 class RowLaw(eqx.Module):
     """The law of (copy mass, participation) of one row of softmax attention; a mean over kinds of rows if they differ.
 
-    Made by `row_law`. Call its methods inside `jax.enable_x64`. Laws of equal resolution have arrays of equal shape,
-    whatever the length and the logit scale.
+    Made by `row_law`. Call its methods inside `jax.enable_x64`. Laws have arrays of equal shape, whatever the length,
+    the logit scale and the resolution, up to 1.
     """
 
     share: Float[np.ndarray, " row"]
@@ -182,7 +182,7 @@ class _Merger:
         standard = (log_odds[:, None] + fine) / self.scale
         log_normal = -0.5 * standard**2 - math.log(self.scale * math.sqrt(2 * math.pi)) + math.log(fine[1] - fine[0])
         at_nodes = np.stack([logsumexp(log_normal + values[:, i], axis=1) for i in range(len(self.w))])
-        even = np.linspace(0.0, 1.0, len(self.nodes) + 1)
+        even = np.linspace(0.0, 1.0, max(NODES["w"], len(self.nodes)) + 1)
         at_even = chebvander(2 * even - 1, len(self.nodes) - 1) @ self.series @ at_nodes
         spline = make_interp_spline(np.arange(len(even)), at_even, k=5)
         starts = np.arange(len(even) - 1)
@@ -197,7 +197,7 @@ def row_law(length: int, logit_scale: float, resolution: float = 1.0, causal: bo
     ----------
     length: keys L; on the ring every row sees all of them, in the causal task rows see 2, 3, ..., L.
     logit_scale: sigma_s.
-    resolution: multiplies the number of nodes in every direction; comparing two resolutions gives the error.
+    resolution: multiplies the density of nodes in every direction; comparing two resolutions gives the error.
     causal: whether rows differ as in the causal task; the law is then the mean over its rows.
     """
     every = np.arange(1, length) if causal else np.array([length - 1])
@@ -209,6 +209,8 @@ def row_law(length: int, logit_scale: float, resolution: float = 1.0, causal: bo
     log_odds, tables = [], []
     for n in kinds.tolist():
         low = -math.log(n) - logit_scale**2 / 2 - WIDTHS * logit_scale
-        log_odds.append(np.linspace(low, LARGEST_LOG_ODDS, int(NODES["xi"] * resolution)))
+        # A coarse grid has as many nodes but goes further, so that nothing is compiled anew for it.
+        high = low + (LARGEST_LOG_ODDS - low) / min(resolution, 1.0)
+        log_odds.append(np.linspace(low, high, int(NODES["xi"] * max(resolution, 1.0))))
         tables.append(merger.pieces(n, log_odds[-1]))
     return RowLaw(share, kinds.astype(float), np.stack(log_odds), np.stack(tables))

@@ -236,7 +236,7 @@ def s_curves(
     with jax.enable_x64(True):
         for batch in _batches([(law, _padded(spec.action, kinds), at) for (spec, law), at in settings]):
             law, action, at = jax.tree.map(lambda *leaves: np.stack(leaves), *_filled(batch))
-            curves += _s_curves(law, action, at, int(CURVE_POINTS * resolution))[: len(batch)]
+            curves += _s_curves(law, action, at, int(CURVE_POINTS * max(resolution, 1.0)))[: len(batch)]
     return curves
 
 

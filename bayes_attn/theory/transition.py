@@ -237,6 +237,8 @@ def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | N
             )
     chosen, at = [posteriors[i] for i in softmax], [float(fields[i]) for i in softmax]
     curves = [s_curves(chosen, resolution, at) for resolution in (1.0, COARSE)]
-    for i, fine_curve, coarse_curve in zip(softmax, *curves, strict=True):
-        found[i] = _with_errors(_along_load(posteriors[i], fine_curve), _along_load(posteriors[i], coarse_curve))
+    for i, fine, coarse in zip(softmax, *curves, strict=True):
+        # Every second point, so that the splines along the curve are coarser as well.
+        halved = SaddlePoints(*(values[::2] for values in coarse))
+        found[i] = _with_errors(_along_load(posteriors[i], fine), _along_load(posteriors[i], halved))
     return [found[i] for i in range(len(posteriors))]
