@@ -14,7 +14,7 @@ import precursor
 import scaling
 from text_tokens import text_tokens
 
-from bayes_attn import CopyTask, theory
+from bayes_attn import CopyTask, Population, theory
 
 
 def test_text_becomes_tokens() -> None:
@@ -65,7 +65,10 @@ def test_the_precursor_study_runs(tmp_path: Path) -> None:
 
 def test_the_end_of_line_study_runs(tmp_path: Path) -> None:
     end_of_line.main(tmp_path / "out", small=True)
-    (row,) = json.loads((tmp_path / "out" / "end_of_line.json").read_text())["rows"]
+    content = json.loads((tmp_path / "out" / "end_of_line.json").read_text())
+    (row,), (low, high) = content["rows"], content["vocabularies"]["14"]
+    for vocab, order in ((low - 1, "crossover"), (low, "first"), (high, "first"), (high + 1, "crossover")):
+        assert theory.transition(Population(CopyTask(14, vocab))).order == order
     assert row["smallest_first_order_length"] == 13
     assert row["points"][0]["field"] < 0 < row["points"][1]["field"]
 

@@ -82,11 +82,11 @@ class RowLaw(eqx.Module):
         return jax.nn.logsumexp(log_weight) + jnp.log(log_odds[1] - log_odds[0])
 
     def cumulant(self, fields: Float[Array, " 2"]) -> Float[Array, ""]:
-        """Lambda at fields = (t, u), u <= 0."""
+        """Lambda at fields = (t, u), u <= 0; NaN beyond the tables, at u < -LARGEST_FIELD."""
         each = jax.vmap(self._one_row, in_axes=(None, 0, 0, 0))(
             fields, jnp.asarray(self.others), jnp.asarray(self.log_odds), jnp.asarray(self.pieces)
         )
-        return jnp.asarray(self.share) @ each
+        return jnp.where(fields[1] >= -LARGEST_FIELD, jnp.asarray(self.share) @ each, jnp.nan)
 
     def moments(self, t: Float[Array, ""], u: Float[Array, ""]) -> RowMoments:
         """Lambda with first and second derivatives at one point, -LARGEST_FIELD <= u <= 0."""

@@ -80,7 +80,7 @@ def exact_law(posterior: CopyPosterior, load: float, field: float = 0.0, resolut
     Raises
     ------
     InvalidInput: the prior is not RelativeBias, tokens are not uniform, or there is no theory for the posterior.
-    ArithmeticError: the law of a row is not resolved.
+    ArithmeticError: the law of a row is not resolved, or not tabulated far enough for the load.
     """
     law = _specified(posterior, resolution)
     vocab, scale = posterior.task.vocab, posterior.value_scale
@@ -91,15 +91,26 @@ def exact_law(posterior: CopyPosterior, load: float, field: float = 0.0, resolut
     noncentrality = degrees * (load * copied / scale) ** 2
     least = copied**2 + rest**2 / others
 
-    def log_weight(log_y: Float[np.ndarray, "xi node"]) -> Float[np.ndarray, "xi node"]:
-        """log of Y f(Y) exp(c / 2) exp(-alpha Y x^2 / 2) H."""
+    per_unit = pieces.shape[1] / math.log1p(LARGEST_FIELD)
+    slopes = pieces[:-1] * np.arange(5, 0, -1)[:, None, None]
+
+    def table(w: Float[np.ndarray, "xi node"]) -> tuple[Float[np.ndarray, "xi node"], Float[np.ndarray, "xi node"]]:
+        """log H(xi; w) + w / n and its derivative by w."""
+        at = np.log1p(w) * per_unit
+        interval = np.clip(at.astype(int), 0, pieces.shape[1] - 1)
+        index = interval, np.arange(len(xi))[:, None]
+        value = np.polyval(pieces[:, *index], at - interval)
+        return value, np.polyval(slopes[:, *index], at - interval) * per_unit / (1 + w)
+
+    def log_weight(
+        log_y: Float[np.ndarray, "xi node"],
+    ) -> tuple[Float[np.ndarray, "xi node"], Float[np.ndarray, "xi node"]]:
+        """log of Y f(Y) exp(c / 2) exp(-alpha Y x^2 / 2) H, and the mean participation among the other keys given Y."""
         y, order = np.exp(log_y), degrees / 2 - 1
         argument = np.sqrt(noncentrality[:, None] * y)
         mixture = -0.5 * y + 0.5 * order * (log_y - np.log(noncentrality)[:, None]) + log_bessel(order, argument)
-        at = np.log1p(0.5 * load * y * rest[:, None] ** 2) * (pieces.shape[1] / math.log1p(LARGEST_FIELD))
-        interval = np.clip(at.astype(int), 0, pieces.shape[1] - 1)
-        table = np.polyval(pieces[:, interval, np.arange(len(xi))[:, None]], at - interval)
-        return log_y + mixture - 0.5 * load * y * least[:, None] + table
+        value, slope = table(0.5 * load * y * rest[:, None] ** 2)
+        return log_y + mixture - 0.5 * load * y * least[:, None] + value, 1 / others - slope
 
     tail = max(9 * math.sqrt(2 / degrees), 40 / degrees)
     low = np.full_like(xi, math.log(degrees / (1 + load)) - tail)
@@ -107,22 +118,17 @@ def exact_law(posterior: CopyPosterior, load: float, field: float = 0.0, resolut
     for window in range(WINDOWS):
         step = (high - low) / (NODES - 1)
         log_y = low[:, None] + step[:, None] * np.arange(NODES)
-        weight = log_weight(log_y)
+        weight, among_others = log_weight(log_y)
         if window < WINDOWS - 1:
             alive = weight > weight.max(axis=1, keepdims=True) - LOG_NEGLIGIBLE
             first, last = alive.argmax(axis=1), NODES - 1 - alive[:, ::-1].argmax(axis=1)
             low, high = low + step * np.maximum(first - 1, 0), low + step * np.minimum(last + 1, NODES - 1)
     log_density = logsumexp(weight, axis=1) + np.log(step)
-    # U's slope in q: the mean of Y gives q given m through d log p / d w, here by the spline's own derivative.
-    slopes = pieces[:-1] * np.arange(5, 0, -1)[:, None, None]
-    y = np.exp(log_y)
-    w = 0.5 * load * y * rest[:, None] ** 2
-    at = np.log1p(w) * (pieces.shape[1] / math.log1p(LARGEST_FIELD))
-    interval = np.clip(at.astype(int), 0, pieces.shape[1] - 1)
-    slope = np.polyval(slopes[:, interval, np.arange(len(xi))[:, None]], at - interval)
-    mean_of_r = 1 / others - slope * (pieces.shape[1] / math.log1p(LARGEST_FIELD)) / (1 + w)
+    matters = (weight > weight.max(axis=1, keepdims=True) - LOG_NEGLIGIBLE) & (rest > 1e-3)[:, None]
+    if np.max(np.where(matters, 0.5 * load * np.exp(log_y) * rest[:, None] ** 2, 0.0)) > LARGEST_FIELD:
+        raise ArithmeticError(f"the law of a row is not tabulated far enough for load {load:.4g}")
     share = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
-    participation = copied**2 + rest**2 * np.sum(share * mean_of_r, axis=1)
+    participation = copied**2 + rest**2 * np.sum(share * among_others, axis=1)
     per_copy_mass = log_density - np.log(copied * rest) + posterior.size * field * copied
     return ExactLaw(xi, per_copy_mass, participation)
 

@@ -24,7 +24,7 @@ from scipy.interpolate import make_interp_spline
 from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Action, Density, Specification, specification
-from bayes_attn.theory.row_law import RowLaw, RowMoments, row_law
+from bayes_attn.theory.row_law import LARGEST_FIELD, RowLaw, RowMoments, row_law
 
 LARGEST_ERROR = 1e-3
 """How far the row law may be off where its value is known exactly: m = 1/L at t = u = 0."""
@@ -267,13 +267,18 @@ def _s_curves(
 ) -> list[SaddlePoints]:
     scouts, unknowns, coordinates = jax.tree.map(np.asarray, eqx.filter_vmap(_scout)(law, action, field))
     guesses = []
-    for found, at, t in zip(unknowns, coordinates, scouts.conjugate_copy_mass, strict=True):
+    for number, (found, at) in enumerate(zip(unknowns, coordinates, strict=True)):
         last = int(np.argmax(np.diff(at) == 0)) or len(at) - 1
         lost = ~np.all(np.isfinite(found[: last + 1]), axis=1)
         if lost.any():
-            raise ArithmeticError(f"no saddle point was found beyond t = {t[np.argmax(lost) - 1]:.3g}")
+            known = max(int(np.argmax(lost)) - 1, 0)
+            why = f"beyond t = {scouts.conjugate_copy_mass[number][known]:.3g}"
+            if -scouts.conjugate_participation[number][known] > 0.3 * LARGEST_FIELD:
+                why += f"; V (V - 1) / L is too large for the tables of a row, which end at u = -{LARGEST_FIELD:.0e}"
+            raise ArithmeticError(f"no saddle point was found {why}")
         if last == len(at) - 1:
-            raise ArithmeticError(f"the copy phase was not reached by t = {t[last]:.3g}")
+            reached = scouts.conjugate_copy_mass[number][last]
+            raise ArithmeticError(f"the copy phase was not reached by t = {reached:.3g}")
         guesses.append(_even(found[: last + 1], at[: last + 1], count))
     guessed = jnp.asarray(np.stack(guesses))
     points = eqx.filter_vmap(_refine)(law, action, field, guessed[..., :3], guessed[..., 3])

@@ -115,3 +115,8 @@ def test_rows_left_out_of_a_long_causal_task_are_interpolated(monkeypatch: pytes
     row_law.cache_clear()
     assert len(some.others) < 12
     assert float(moments(some, 6.0, -5.0).cumulant) == pytest.approx(float(every.cumulant), abs=1e-5)
+
+
+def test_beyond_the_tables_there_is_no_number() -> None:
+    assert np.isnan(moments(row_law(16, 1.0), 0.0, -1.1e6).cumulant)
+    assert np.isfinite(moments(row_law(16, 1.0), 0.0, -0.9e6).cumulant)
