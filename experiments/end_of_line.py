@@ -57,13 +57,13 @@ def smallest(family: Family, largest: int) -> int | None:
     return high
 
 
-def window(length: int, largest: int) -> tuple[int, int] | None:
+def window(length: int, largest: int, points: int = 16) -> tuple[int, int] | None:
     """Smallest and largest V with a first-order transition at a length; None if there is none up to `largest`."""
 
     def first(vocab: int) -> bool:
         return theory.transition(Population(CopyTask(length, vocab))).order == "first"
 
-    sizes = np.unique(np.round(np.geomspace(2, largest, 24)).astype(int)).tolist()
+    sizes = np.unique(np.round(np.geomspace(2, largest, points)).astype(int)).tolist()
     orders = [found.order for found in theory.transitions([Population(CopyTask(length, v)) for v in sizes])]
     inside = [i for i, order in enumerate(orders) if order == "first"]
     if not inside:
@@ -122,7 +122,7 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False) -> None:
     folder = choose_folder(folder, "end_of_line", "end_of_line")
     with written_whole(folder) as scratch:
         rows = study(["V = L"] if small else list(FAMILIES), [12, 16] if small else list(LENGTHS))
-        windows = {length: window(length, 12 * length) for length in ((14,) if small else WINDOW_LENGTHS)}
+        windows = {length: window(length, 12 * length) for length in (() if small else WINDOW_LENGTHS)}
         write_json(scratch / "end_of_line.json", {"rows": rows, "vocabularies": windows})
         figure = draw(rows)
         for ending in ("png", "svg"):

@@ -65,8 +65,8 @@ def test_the_precursor_study_runs(tmp_path: Path) -> None:
 
 def test_the_end_of_line_study_runs(tmp_path: Path) -> None:
     end_of_line.main(tmp_path / "out", small=True)
-    content = json.loads((tmp_path / "out" / "end_of_line.json").read_text())
-    (row,), (low, high) = content["rows"], content["vocabularies"]["14"]
+    (row,) = json.loads((tmp_path / "out" / "end_of_line.json").read_text())["rows"]
+    low, high = end_of_line.window(14, largest=60, points=4)
     for vocab, order in ((low - 1, "crossover"), (low, "first"), (high, "first"), (high + 1, "crossover")):
         assert theory.transition(Population(CopyTask(14, vocab))).order == order
     assert row["smallest_first_order_length"] == 13

@@ -189,7 +189,7 @@ class _Merger:
         return np.stack([spline(starts, order) / math.factorial(order) for order in range(5, -1, -1)])
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def row_law(length: int, logit_scale: float, resolution: float = 1.0, causal: bool = False) -> RowLaw:
     """The law of a row of softmax attention with i.i.d. logits.
 

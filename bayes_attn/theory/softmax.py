@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.interpolate import make_interp_spline
 
 from bayes_attn.errors import require
@@ -304,8 +304,10 @@ def _even(
 
 
 @eqx.filter_jit
-def _profile(law: RowLaw, action: Action, log_odds: Float[Array, " point"], load: Array) -> SaddlePoints:
-    """Unknowns (t, log(-u)) along the log-odds of m, at one load; `log_odds` starts where t is about 0."""
+def _profile(
+    law: RowLaw, action: Action, log_odds: Float[Array, " point"], load: Array, start: Float[Array, "2"]
+) -> SaddlePoints:
+    """Unknowns (t, log(-u)) along the log-odds of m, at one load; `start` is a guess for the first point."""
 
     def fields(x: Array) -> Array:
         return jnp.stack([x[0], -jnp.exp(x[1])])
@@ -322,8 +324,6 @@ def _profile(law: RowLaw, action: Action, log_odds: Float[Array, " point"], load
         field = point_fields[0] - action.conjugates(load, moments.mean[0], moments.mean[1])[0]
         return (unknown, inverse[:, 0], at), _point(action, point_fields, load, field, moments)
 
-    m, q = law.moments(jnp.zeros(()), jnp.zeros(())).mean
-    start = jnp.stack([jnp.zeros(()), jnp.log(-action.conjugates(load, m, q)[1])])
     return jax.lax.scan(advance, (start, jnp.zeros(2), log_odds[0]), log_odds)[1]
 
 
@@ -334,8 +334,10 @@ def _profiles(
     """Both marches from the typical m without data, joined in the order of m."""
     # A load of exactly 0 has u = 0, whose logarithm is not a number.
     small = jnp.maximum(loads, 1e-9)
-    upper = jax.vmap(partial(_profile, law, action, upward))(small)
-    lower = jax.vmap(partial(_profile, law, action, downward))(small)
+    m, q = law.moments(jnp.zeros(()), jnp.zeros(())).mean
+    starts = jax.vmap(lambda load: jnp.stack([0 * load, jnp.log(-action.conjugates(load, m, q)[1])]))(small)
+    upper = jax.vmap(partial(_profile, law, action, upward))(small, starts)
+    lower = jax.vmap(partial(_profile, law, action, downward))(small, starts)
     return jax.tree.map(lambda a, b: jnp.concatenate([b[:, :0:-1], a], axis=1), upper, lower)
 
 
@@ -365,26 +367,58 @@ def densities(
 
         p(m) ~ exp(-F(m)) / sqrt(det Cov * (d^2 (I + U/R) / dq^2)),     F(m) = min over q of F(m, q).
 
-    Relative corrections are of order 1/R. None where no curve of saddle points spans the density, or its peaks are too
-    narrow for the points of a profile (thousands of positions). Raises as `s_curve`.
+    Relative corrections are of order 1/R. None where no curve of saddle points spans the density. Raises as `s_curve`.
     """
     curves = profiles(posterior, loads, resolution)
-    parts = [np.asarray(values) for values in (curves.copy_mass, curves.effective_action, curves.log_prefactor)]
-    return [_density(*(values[i] for values in parts)) for i in range(len(loads))]
+    found: list[Density | None] = []
+    for i in range(len(loads)):
+        curve = SaddlePoints(*(np.asarray(values[i]) for values in curves))
+        inside = _alive(curve)
+        if 0 < len(inside) < FEWEST_POINTS:
+            curve = _zoomed(posterior, curve, inside, resolution)
+        found.append(_density(curve))
+    return found
 
 
-def _density(copy_mass: np.ndarray, effective_action: np.ndarray, log_prefactor: np.ndarray) -> Density | None:
+def _log_density(curve: SaddlePoints) -> Float[np.ndarray, " point"]:
+    """log p(m), 0 at its highest; NaN where unknown."""
     # Near m = 1 the covariance is nearly singular and its determinant may be lost to rounding.
-    index, known = np.arange(len(copy_mass)), np.isfinite(log_prefactor)
-    prefactor = np.interp(index, index[known], log_prefactor[known])
-    log_density = prefactor - effective_action
+    prefactor = np.asarray(curve.log_prefactor)
+    index, known = np.arange(len(prefactor)), np.isfinite(prefactor)
+    if not known.any():
+        return np.full(len(prefactor), np.nan)
+    log_density = np.interp(index, index[known], prefactor[known]) - np.asarray(curve.effective_action)
+    return log_density - np.nanmax(log_density)
+
+
+def _alive(curve: SaddlePoints) -> Int[np.ndarray, " index"]:
+    """Where the density is not negligible."""
+    return np.flatnonzero(_log_density(curve) > -LOG_NEGLIGIBLE)
+
+
+def _zoomed(
+    posterior: CopyPosterior, curve: SaddlePoints, inside: Int[np.ndarray, " index"], resolution: float
+) -> SaddlePoints:
+    """The profile again, with many points where the density is not negligible."""
+    spec, law = resolved(posterior, resolution)
+    copy_mass = np.asarray(curve.copy_mass)
+    low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(copy_mass) - 1)
+    ends = np.log(copy_mass[[low, high]]) - np.log1p(-copy_mass[[low, high]])
+    start = [curve.conjugate_copy_mass[low], np.log(-curve.conjugate_participation[low])]
+    with jax.enable_x64(True):
+        log_odds = jnp.linspace(ends[0], ends[1], PROFILE_POINTS)
+        points = _profile(law, spec.action, log_odds, jnp.asarray(float(curve.load[low])), jnp.asarray(start))
+        return jax.tree.map(np.asarray, points)
+
+
+def _density(curve: SaddlePoints) -> Density | None:
+    copy_mass, log_density = np.asarray(curve.copy_mass), _log_density(curve)
     good = np.flatnonzero(np.isfinite(log_density))
     if len(good) < 10:
         return None
     # The longest stretch without a gap; gaps matter only if the density is not negligible there.
     stretch = max(np.split(good, np.flatnonzero(np.diff(good) > 1) + 1), key=len)
     m, log_density = copy_mass[stretch], log_density[stretch]
-    log_density = log_density - log_density.max()
     if max(log_density[0], log_density[-1]) > -7.0:
         return None
     inside = np.flatnonzero(log_density > -LOG_NEGLIGIBLE)
@@ -392,5 +426,7 @@ def _density(copy_mass: np.ndarray, effective_action: np.ndarray, log_prefactor:
         return None
     low, high = max(inside[0] - 1, 0), min(inside[-1] + 1, len(m) - 1)
     grid = np.linspace(m[low], m[high], 1601)
-    probability = np.exp(make_interp_spline(np.log(m), log_density, k=3)(np.log(grid)))
+    # Between the last points that matter and the next ones a spline could overshoot.
+    log_probability = np.minimum(make_interp_spline(np.log(m), log_density, k=3)(np.log(grid)), 1.0)
+    probability = np.exp(log_probability)
     return Density(grid, probability / np.trapezoid(probability, grid))

@@ -8,9 +8,8 @@ from bayes_attn.diagnostics import estimate
 
 ZIPF = tuple(weight / sum(1 / rank for rank in range(1, 13)) for weight in [1 / rank for rank in range(1, 13)])
 MODELS = {
-    "frequencies": Population(CopyTask(16, 12, frequencies=ZIPF)),
-    "causal": Population(CopyTask(16, 12, causal=True)),
-    "scales": Population(CopyTask(16, 12), logit_scale=1.5, value_scale=0.7),
+    "frequencies and scales": Population(CopyTask(16, 12, frequencies=ZIPF), logit_scale=1.4, value_scale=0.7),
+    "causal": Population(CopyTask(12, 12, causal=True)),
 }
 
 

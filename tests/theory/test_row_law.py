@@ -91,7 +91,7 @@ def test_derivatives_agree_with_differences(length: int, t: float, u: float) -> 
         np.testing.assert_allclose((above.mean - below.mean) / (2 * step), here.covariance[axis], rtol=2e-3)
 
 
-@pytest.mark.parametrize("length", [16, 64, 1024])
+@pytest.mark.parametrize("length", [16, 256])
 def test_refining_every_grid_changes_little(length: int) -> None:
     for t, u in [(10.0, -8.0), (60.0, -40.0), (-15.0, -20.0), (3000.0, -2000.0)]:
         normal, fine = moments(row_law(length, 1.0), t, u), moments(row_law(length, 1.0, 1.3), t, u)
@@ -110,9 +110,8 @@ def test_a_causal_law_is_the_mean_over_its_rows() -> None:
 def test_rows_left_out_of_a_long_causal_task_are_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:
     every = moments(row_law(16, 1.0, causal=True), 6.0, -5.0)
     monkeypatch.setattr("bayes_attn.theory.row_law.MOST_ROWS", 12)
-    row_law.cache_clear()
-    some = row_law(16, 1.0, causal=True)
-    row_law.cache_clear()
+    # Past the cache, which other tests share.
+    some = row_law.__wrapped__(16, 1.0, causal=True)
     assert len(some.others) < 12
     assert float(moments(some, 6.0, -5.0).cumulant) == pytest.approx(float(every.cumulant), abs=1e-5)
 
