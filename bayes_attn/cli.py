@@ -194,20 +194,9 @@ def _plan(settings: PlanSettings) -> None:
     from rich.table import Table
 
     if settings.table is not None:
-        table = Table(title="data amounts in sequences")
-        heads = (
-            "attention",
-            "L",
-            "V",
-            "data",
-            "phase",
-            "coexistence at",
-            "missing",
-            "metastable",
-            "Adam from scratch at",
-        )
-        for head in heads:
-            table.add_column(head, justify="left" if head in ("attention", "phase") else "right")
+        table = Table(caption="Data amounts in sequences. Adam: from scratch.", collapse_padding=True)
+        for head in ("attention", "L", "V", "data", "phase", "rises at", "missing", "spinodals", "Adam at"):
+            table.add_column(head, justify="left" if head in ("attention", "phase") else "right", no_wrap=True)
         for row, one in zip(rows, found, strict=True):
             both = [one.spinodal_low_data, one.spinodal_high_data]
             table.add_row(

@@ -79,9 +79,9 @@ def plans(posteriors: Sequence[CopyPosterior], data: Sequence[float]) -> list[Pl
         require_positive("plan", "data", amount)
     compared = [_linear(posterior) for posterior in posteriors]
     found = transitions([*posteriors, *(linear for linear in compared if linear is not None)])
-    rest = iter(found[len(posteriors) :])
+    own, rest = found[: len(posteriors)], iter(found[len(posteriors) :])
     placed = []
-    for posterior, amount, one, linear in zip(posteriors, data, found, compared, strict=False):
+    for posterior, amount, one, linear in zip(posteriors, data, own, compared, strict=True):
         beside = None if linear is None else _place(linear, float(amount), next(rest), None)
         placed.append(_place(posterior, float(amount), one, beside))
     return placed

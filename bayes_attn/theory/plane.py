@@ -47,14 +47,13 @@ def _steepest_fall(curve: SaddlePoints) -> tuple[float, float, float]:
     return float(slope[lowest]), float(field(fine[lowest])), float(1 / (1 + np.exp(-fine[lowest])))
 
 
-def _end(posterior: CopyPosterior, resolution: float) -> tuple[float, float, float]:
-    """(load, field, m) of the end point."""
+def _end(posterior: CopyPosterior, search: np.ndarray, resolution: float) -> tuple[float, float, float]:
+    """(load, field, m) of the end point, first looked for among the loads of `search`."""
 
     def at(loads: np.ndarray) -> list[tuple[float, float, float]]:
         curves = profiles(posterior, loads, resolution)
         return [_steepest_fall(SaddlePoints(*(values[i] for values in curves))) for i in range(len(loads))]
 
-    search = SEARCH * transition(posterior).steepest_load
     falls = np.array([slope for slope, _, _ in at(search)]) < 0
     first = int(np.argmax(falls))
     if not falls.any() or first == 0:
@@ -73,7 +72,8 @@ def end_point(posterior: CopyPosterior) -> EndPoint:
     InvalidInput: there is no theory for the posterior.
     ArithmeticError: it was not found.
     """
-    fine, coarse = _end(posterior, 1.0), _end(posterior, COARSE)
+    search = SEARCH * transition(posterior).steepest_load
+    fine, coarse = _end(posterior, search, 1.0), _end(posterior, search, COARSE)
     load, field, copy_mass = fine
     return EndPoint(
         load=load,

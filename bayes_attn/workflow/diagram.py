@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from bayes_attn import theory
 from bayes_attn.errors import InvalidInput
 from bayes_attn.posterior import Population
-from bayes_attn.regions import AXES, REGIONS, phase_diagram
+from bayes_attn.regions import AXES, MAPS, REGIONS, UNKNOWN, phase_diagram
 from bayes_attn.theory import EndPoint
 from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED
 from bayes_attn.workflow.settings import PhaseDiagramSettings, model_json, population
@@ -63,7 +63,9 @@ def run_phase_diagram(
         raise InvalidInput("phase-diagram: `token_frequencies` does not go with an axis vocab (--zipf does).")
     for name, default in (("load", None), ("field", 0.0)):
         if name in names and getattr(settings, name) != default:
-            raise InvalidInput(f"phase-diagram: `{name}` must not be set where it is an axis, got {settings.load}.")
+            raise InvalidInput(
+                f"phase-diagram: `{name}` must not be set where it is an axis, got {getattr(settings, name)}."
+            )
     tell("theory", 0.0)
     end = theory.end_point(base) if "field" in names else None
     texts = dict(zip(names, (settings.x, settings.y), strict=True))
@@ -155,7 +157,7 @@ def draw(data: xr.Dataset, names: list[str], settings: PhaseDiagramSettings, end
     colours, norm = ListedColormap(["white", *COLOURS]), BoundaryNorm([-1.5, -0.5, 0.5, 1.5, 2.5], 4)
     axes.pcolormesh(x, y, region, cmap=colours, norm=norm, shading="nearest", rasterized=True)
     handles: list[Any] = [Patch(color=COLOURS[i], label=name) for i, name in enumerate(REGIONS) if np.any(region == i)]
-    if np.any(region == -1):
+    if np.any(region == UNKNOWN):
         handles.append(Patch(facecolor="white", edgecolor=GREY, label="no answer"))
     if "load" in names:
         (other,) = (name for name in names if name != "load")
@@ -200,7 +202,6 @@ def _json(settings: PhaseDiagramSettings, data: xr.Dataset, end: EndPoint | None
             return [plain(value) for value in values]
         return None if np.isnan(value := float(values)) else value
 
-    maps = ("critical_load", "spinodal_low", "spinodal_high", "barrier", "steepest_load")
     return model_json(settings) | {
         "axes": {str(name): plain(data[name].to_numpy()) for name in data["region"].dims},
         "load": data.attrs.get("load"),
@@ -210,4 +211,4 @@ def _json(settings: PhaseDiagramSettings, data: xr.Dataset, end: EndPoint | None
         "map_axes": [str(name) for name in data["critical_load"].dims],
         "first_order": data["first_order"].to_numpy().tolist(),
         "end_point": None if end is None else asdict(end),
-    } | {name: plain(data[name].to_numpy()) for name in maps}  # fmt: skip
+    } | {name: plain(data[name].to_numpy()) for name in MAPS}  # fmt: skip
