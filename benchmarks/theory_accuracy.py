@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ["JAX_ENABLE_X64"] = "1"
 
 from bayes_attn import CopyTask, Population, theory
-from bayes_attn.theory.transition import coexistence, folds
+from bayes_attn.theory.coexistence import coexistence, folds
 
 SIZES = ((16, 16), (24, 24), (32, 32), (256, 256), (1024, 1024), (1024, 8))
 

@@ -14,8 +14,9 @@ from scipy.optimize import root_scalar
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import specification
+from bayes_attn.theory.coexistence import Coexistence, coexistence, folds
 from bayes_attn.theory.softmax import SaddlePoints, profiles
-from bayes_attn.theory.transition import COARSE, Coexistence, coexistence, folds, transition
+from bayes_attn.theory.transition import COARSE, transition
 
 SEARCH = np.geomspace(0.05, 8.0, 32)
 """Where the end point is first looked for, in units of the load of the transition (or crossover) at field 0."""

@@ -23,6 +23,7 @@ from scipy.special import expit, ive, logsumexp
 from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import Density
+from bayes_attn.theory.coexistence import Coexistence
 from bayes_attn.theory.row_law import LARGEST_FIELD, RowLaw
 from bayes_attn.theory.softmax import resolved
 
@@ -143,21 +144,6 @@ def density(posterior: CopyPosterior, load: float, resolution: float = 1.0) -> D
     return Density(m[inside], probability / np.trapezoid(probability, m[inside]))
 
 
-class SharedTransition(NamedTuple):
-    """Two peaks of the exact density of m of equal weight; None where there are never two that weigh the same."""
-
-    critical_load: float
-    spinodal_low: float
-    """Smallest load with two peaks; the next one is the largest."""
-    spinodal_high: float
-    barrier: float
-    """Of log p(m): from the lower peak down to the valley, in kT."""
-    disordered: tuple[float, float]
-    """(m, q) of the peak at small m; the next one of the other."""
-    copied: tuple[float, float]
-    copy_mass_barrier: float
-
-
 class _Surface(NamedTuple):
     """The exact law over (log load, log-odds of m)."""
 
@@ -196,10 +182,11 @@ def _surface(posterior: CopyPosterior, field: float, resolution: float) -> _Surf
     return _Surface(loads, fine, *splines)
 
 
-def find(
-    posterior: CopyPosterior, field: float = 0.0, resolution: float = 1.0
-) -> tuple[SharedTransition | None, float]:
-    """The transition at a field, and the load about which the rise of the mean copy mass centres.
+def find(posterior: CopyPosterior, field: float = 0.0, resolution: float = 1.0) -> tuple[Coexistence | None, float]:
+    """Two peaks of p(m) along the load, and the load about which the rise of the mean copy mass centres.
+
+    They coexist where they weigh the same; spinodals are the smallest and the largest load with two peaks, (m, q) those
+    of the peaks, and the barrier goes from the lower peak of log p(m) down to the valley.
 
     Raises as `exact_law`, and ArithmeticError if the loads searched do not span the rise.
     """
@@ -231,8 +218,8 @@ def find(
     height = surface.log_density(critical, peaks)[0]
     q = surface.participation(critical, peaks)[0]
     m = expit(peaks)
-    found = SharedTransition(
-        critical_load=float(np.exp(critical)),
+    found = Coexistence(
+        critical=float(np.exp(critical)),
         spinodal_low=float(np.exp(low)),
         spinodal_high=float(np.exp(high)),
         barrier=float(min(height[0], height[2]) - height[1]),
@@ -240,7 +227,7 @@ def find(
         copied=(float(m[2]), float(q[2])),
         copy_mass_barrier=float(m[1]),
     )
-    return found, found.critical_load
+    return found, found.critical
 
 
 def _scale(posterior: CopyPosterior) -> float:

@@ -8,18 +8,16 @@ Without such a fold the head appears in a crossover.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Array, Float
-from scipy.interpolate import BSpline, make_interp_spline
-from scipy.optimize import root_scalar
 
 from bayes_attn.errors import require
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.priors import RelativeBias
 from bayes_attn.theory import shared_row
 from bayes_attn.theory.action import specification
+from bayes_attn.theory.coexistence import Coexistence, coexistence, folds, spline
 from bayes_attn.theory.linear import critical_load
 from bayes_attn.theory.softmax import SaddlePoints, s_curves
 
@@ -62,91 +60,18 @@ class Transition:
     """Numerical error of `steepest_load`."""
 
 
-class Coexistence(NamedTuple):
-    """Two phases along one control, the load or the field; (m, q) of the phases at coexistence."""
-
-    critical: float
-    spinodal_low: float
-    spinodal_high: float
-    barrier: float
-    """In kT."""
-    disordered: tuple[float, float]
-    copied: tuple[float, float]
-    copy_mass_barrier: float
-
-
-class Folds(NamedTuple):
-    """A curve of saddle points as splines of a running index, with the turning points of a control."""
-
-    curve: SaddlePoints
-    control: Float[Array | np.ndarray, " point"]
-    turns: Float[np.ndarray, " turn"]
-    """Running indices at which the control has an extremum."""
-
-
-def spline(values: Float[Array | np.ndarray, " point"]) -> BSpline:
-    """Quintic spline of a running index."""
-    return make_interp_spline(np.arange(len(values)), np.asarray(values), k=5)
-
-
-def folds(curve: SaddlePoints, control: Float[Array | np.ndarray, " point"]) -> Folds:
-    """Where the control turns along a curve."""
-    slope = spline(control).derivative()
-    sampled = slope(fine := np.linspace(0, len(control) - 1, 20 * len(control)))
-    changes = np.flatnonzero(np.diff(np.sign(sampled)))
-    turns = [root_scalar(slope, bracket=(fine[i], fine[i + 1])).root for i in changes]
-    return Folds(curve, control, np.array(turns))
-
-
-def coexistence(lines: Folds, rows: float) -> Coexistence | None:
-    """The phases along a control, or None where it does not fold.
-
-    `rows` are the independent rows R, the weight of a field. Raises ArithmeticError where the branches are not
-    resolved.
-    """
-    if len(lines.turns) < 2:
-        return None
-    curve = lines.curve
-    control = spline(lines.control)
-    # F with the term of the field: equal on the outer branches, both at the same load and field.
-    action = spline(np.asarray(curve.effective_action - rows * curve.field * curve.copy_mass))
-    copy_mass, participation = spline(curve.copy_mass), spline(curve.participation)
-    (top, bottom), last = lines.turns[:2], float(len(lines.control) - 1)
-
-    def index_at(value: float, start: float, end: float) -> float:
-        return root_scalar(lambda i: float(control(i)) - value, bracket=(start, end), xtol=1e-13, rtol=1e-14).root
-
-    def difference(value: float) -> float:
-        """F of the copy branch minus F of the disordered branch."""
-        return float(action(index_at(value, bottom, last)) - action(index_at(value, 0, top)))
-
-    low, high = float(control(bottom)), float(control(top))
-    margin = 1e-9 * (high - low)
-    bracket = low + margin, high - margin
-    if not difference(bracket[0]) > 0 > difference(bracket[1]):
-        raise ArithmeticError(f"the branches near {low:.4g} to {high:.4g} are not resolved")
-    critical = root_scalar(difference, bracket=bracket, xtol=1e-13 * (high - low)).root
-    disordered, middle = index_at(critical, 0, top), index_at(critical, top, bottom)
-    copied = index_at(critical, bottom, last)
-    return Coexistence(
-        critical=critical,
-        spinodal_low=low,
-        spinodal_high=high,
-        barrier=float(action(middle) - action(disordered)),
-        disordered=(float(copy_mass(disordered)), float(participation(disordered))),
-        copied=(float(copy_mass(copied)), float(participation(copied))),
-        copy_mass_barrier=float(copy_mass(middle)),
-    )
-
-
 def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
-    lines = folds(curve, curve.load)
-    found = coexistence(lines, float(specification(posterior, "softmax").action.rows))
+    found = coexistence(folds(curve, curve.load), float(specification(posterior, "softmax").action.rows))
+    if found is not None:
+        return _transition(posterior, found, found.critical)
+    load, growth = spline(curve.load), spline(curve.copy_mass).derivative()
+    index = np.linspace(0, len(curve.load) - 1, 40_000)
+    return _transition(posterior, None, float(load(index[np.argmax(growth(index) / load.derivative()(index))])))
+
+
+def _transition(posterior: CopyPosterior, found: Coexistence | None, steepest_load: float) -> Transition:
     if found is None:
-        load, growth = spline(curve.load), spline(curve.copy_mass).derivative()
-        index = np.linspace(0, len(curve.load) - 1, 40_000)
-        steepest = float(load(index[np.argmax(growth(index) / load.derivative()(index))]))
-        return Transition(order="crossover", steepest_load=steepest)
+        return Transition(order="crossover", steepest_load=steepest_load)
     return Transition(
         order="first",
         critical_load=found.critical,
@@ -159,27 +84,7 @@ def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
         participation_disordered=found.disordered[1],
         participation_copy=found.copied[1],
         copy_mass_barrier=found.copy_mass_barrier,
-        steepest_load=found.critical,
-    )
-
-
-def _shared(posterior: CopyPosterior, field: float, resolution: float) -> Transition:
-    found, steepest = shared_row.find(posterior, field, resolution)
-    if found is None:
-        return Transition(order="crossover", steepest_load=steepest)
-    return Transition(
-        order="first",
-        critical_load=found.critical_load,
-        critical_data=posterior.num_sequences(found.critical_load),
-        spinodal_low=found.spinodal_low,
-        spinodal_high=found.spinodal_high,
-        barrier=found.barrier,
-        copy_mass_disordered=found.disordered[0],
-        copy_mass_copy=found.copied[0],
-        participation_disordered=found.disordered[1],
-        participation_copy=found.copied[1],
-        copy_mass_barrier=found.copy_mass_barrier,
-        steepest_load=steepest,
+        steepest_load=steepest_load,
     )
 
 
@@ -220,7 +125,9 @@ def transitions(posteriors: Sequence[CopyPosterior], fields: Sequence[float] | N
     for i, (posterior, field) in enumerate(zip(posteriors, fields, strict=True)):
         require(abs(field) < float("inf"), "theory.transition", "field", "must be a finite number", field)
         if posterior.attention == "softmax" and isinstance(posterior.prior, RelativeBias):
-            fine, coarse = (_shared(posterior, field, resolution) for resolution in (1.0, COARSE))
+            fine, coarse = (
+                _transition(posterior, *shared_row.find(posterior, field, resolution)) for resolution in (1.0, COARSE)
+            )
             found[i] = _with_errors(fine, coarse)
         elif posterior.attention == "softmax":
             softmax.append(i)

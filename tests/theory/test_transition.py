@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bayes_attn import CopyTask, Population, theory
-from bayes_attn.theory.transition import coexistence, folds, transitions
+from bayes_attn.theory.coexistence import coexistence, folds
+from bayes_attn.theory.transition import transitions
 
 # theory.md section 7: (L, V) -> value and error; where no error is given, one unit of the last digit, and for the
 # spinodals the 0.3 % seed error that section 4b states for plain sampling.
