@@ -27,7 +27,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from bayes_attn import CopyTask, Population, theory
-from bayes_attn.workflow.figures import BLUE, GREEN, GREY, ORANGE, RED
+from bayes_attn.workflow.figures import BLUE, GREEN, GREY, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, write_json, written_whole
 
 Family = Callable[[int], Population]
@@ -124,10 +124,7 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False) -> None:
         rows = study(["V = L"] if small else list(FAMILIES), [12, 16] if small else list(LENGTHS))
         windows = {length: window(length, 12 * length) for length in (() if small else WINDOW_LENGTHS)}
         write_json(scratch / "end_of_line.json", {"rows": rows, "vocabularies": windows})
-        figure = draw(rows)
-        for ending in ("png", "svg"):
-            figure.savefig(scratch / f"end_of_line.{ending}")
-        plt.close(figure)
+        save(draw(rows), scratch, "end_of_line")
     for row in rows:
         ends = ", ".join(f"L = {p['length']}: ({p['load']:.4g}, {p['field']:.3g})" for p in row["points"])
         first = row["smallest_first_order_length"]

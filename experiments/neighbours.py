@@ -40,7 +40,7 @@ from text_tokens import text_tokens
 
 from bayes_attn import CopyTask, DataSet, Population, Schedule, load_ladder, sample, theory
 from bayes_attn.diagnostics import estimate
-from bayes_attn.workflow.figures import BLUE, GREEN, GREY, RED
+from bayes_attn.workflow.figures import BLUE, GREEN, GREY, RED, save
 from bayes_attn.workflow.store import choose_folder, write_json, written_whole
 
 MULTIPLES = np.array([0.3, 0.5, 0.65, 0.75, 0.83, 0.9, 0.95, 1.0, 1.05, 1.12, 1.2, 1.3])
@@ -171,10 +171,7 @@ def main(folder: tyro.conf.Positional[Path], length: int = 16, draws: int = 60) 
     with written_whole(folder) as scratch:
         contents = [study(name, length, draws) for name in TEXTS]
         write_json(scratch / "neighbours.json", {"texts": contents})
-        figure = draw(contents)
-        for ending in ("png", "svg"):
-            figure.savefig(scratch / f"neighbours.{ending}")
-        plt.close(figure)
+        save(draw(contents), scratch, "neighbours")
     for content in contents:
         print(f"{content['text']}: theory: the copy mass rises at {content['theory_data']:.1f} sequences")
         print(f"  theory: {', '.join(f'{m:.3f}' for m in content['theory_copy_mass'] if m is not None)}")

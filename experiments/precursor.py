@@ -24,7 +24,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from bayes_attn import CopyTask, Population, theory
-from bayes_attn.workflow.figures import BLUE, RED
+from bayes_attn.workflow.figures import BLUE, RED, save
 from bayes_attn.workflow.store import choose_folder, write_json, written_whole
 
 SIZES = {"softmax": [16, 32, 64, 128, 256], "linear": [16, 32, 64, 128]}
@@ -95,10 +95,7 @@ def main(folder: tyro.conf.Positional[Path], largest: int = 256) -> None:
     with written_whole(folder) as scratch:
         rows = study({name: [size for size in sizes if size <= largest] for name, sizes in SIZES.items()})
         write_json(scratch / "precursor.json", {"rows": rows})
-        figure = draw(rows)
-        for ending in ("png", "svg"):
-            figure.savefig(scratch / f"precursor.{ending}")
-        plt.close(figure)
+        save(draw(rows), scratch, "precursor")
     for row in rows:
         spinodal = "" if row["spinodal_distance"] is None else f", spinodal {row['spinodal_distance']:+.1%} beyond"
         growth = row["growth_at_transition"]

@@ -41,7 +41,7 @@ from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
 from bayes_attn import CopyTask, Population, theory
-from bayes_attn.workflow.figures import BLUE, GREEN, GREY, ORANGE, RED
+from bayes_attn.workflow.figures import BLUE, GREEN, GREY, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, write_json, written_whole
 
 FAMILIES = {
@@ -206,10 +206,7 @@ def main(folder: tyro.conf.Positional[Path], largest: int = 16_384) -> None:
     with written_whole(folder) as scratch:
         content = study(lengths)
         write_json(scratch / "scaling.json", content)
-        figure = draw(content)
-        for ending in ("png", "svg"):
-            figure.savefig(scratch / f"scaling.{ending}")
-        plt.close(figure)
+        save(draw(content), scratch, "scaling")
     print("\n".join(statement(content)))
     print(json.dumps({"folder": str(folder)}))
 

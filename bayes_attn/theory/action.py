@@ -80,16 +80,9 @@ class Action(eqx.Module):
         strength = 0.5 * load**2 * vocab**3 / jnp.asarray(self.value_scale) ** 2
         return complexity, strength * (diagonal - extra / rank_one * correction)
 
-    def energy(
-        self,
-        load: ArrayLike,
-        copy_mass: ArrayLike,
-        participation: ArrayLike,
-        uniform_overlap: ArrayLike = 1.0,
-        row_power: ArrayLike = 1.0,
-    ) -> Float[Array, "..."]:
-        """U."""
-        complexity, signal = self.parts(load, copy_mass, participation, uniform_overlap, row_power)
+    def energy(self, load: ArrayLike, *order_parameters: ArrayLike) -> Float[Array, "..."]:
+        """U; arguments as `parts`."""
+        complexity, signal = self.parts(load, *order_parameters)
         return complexity - signal
 
     def conjugates(

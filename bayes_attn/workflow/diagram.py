@@ -20,7 +20,7 @@ from bayes_attn.errors import InvalidInput
 from bayes_attn.posterior import Population
 from bayes_attn.regions import AXES, MAPS, REGIONS, UNKNOWN, phase_diagram
 from bayes_attn.theory import EndPoint
-from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED
+from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED, save
 from bayes_attn.workflow.settings import PhaseDiagramSettings, model_json, population
 from bayes_attn.workflow.store import choose_folder, write_json, written_whole
 
@@ -88,10 +88,7 @@ def run_phase_diagram(
         for name in axes:
             data[name].attrs["long_name"] = LABELS[name]
         data.to_netcdf(scratch / f"{NAME}.nc", engine="netcdf4")
-        figure = draw(data, names, settings, end)
-        for ending in ("png", "svg"):
-            figure.savefig(scratch / f"{NAME}.{ending}")
-        plt.close(figure)
+        save(draw(data, names, settings, end), scratch, NAME)
         write_json(scratch / f"{NAME}.json", content)
     return content, folder
 

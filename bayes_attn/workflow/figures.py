@@ -1,5 +1,7 @@
 """The figures of a run: theory as lines, samples as points with error bars, one colour-blind-safe style."""
 
+from pathlib import Path
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -31,6 +33,13 @@ plt.rcParams.update(
         "figure.constrained_layout.use": True,
     }
 )
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write a figure as NAME.png and NAME.svg, and close it."""
+    for ending in ("png", "svg"):
+        figure.savefig(folder / f"{name}.{ending}")
+    plt.close(figure)
 
 
 def _data_axis(axes: Axes, run: TransitionRun) -> None:
