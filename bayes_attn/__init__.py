@@ -2,15 +2,13 @@
 
 A tour::
 
-    import jax
     import bayes_attn as ba
 
     task = ba.CopyTask(length=16, vocab=16)
     posterior = ba.Population(task, attention="softmax")
     transition = ba.theory.transition(posterior)              # where, and of which order
     path = ba.load_ladder([0.0, 1.3, 2.6, 3.9])               # data amounts, as dimensionless loads
-    keys = jax.random.split(jax.random.key(0), (4, 4))        # chains, rungs
-    start = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
+    start = ba.Starts((posterior.sample_prior, posterior.sample_copy), chains=4)  # cold and hot
     samples = ba.sample(posterior, path, start, ba.Schedule(warmup=500, draws=100, thin=10), seed=0)
     print(transition.critical_load, samples.order_parameters.copy_mass.mean(axis=(0, 1)))
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from bayes_attn.posterior import DataSet, Population, Posterior
     from bayes_attn.priors import HeadProduct, IidLogits, RelativeBias
     from bayes_attn.regions import phase_diagram
-    from bayes_attn.sampling import Controls, Samples, Schedule, load_ladder, sample
+    from bayes_attn.sampling import Controls, Path, Samples, Schedule, Starts, load_ladder, sample
     from bayes_attn.tasks import CopyTask
     from bayes_attn.verdict import Verdict, judge
 
@@ -43,6 +41,8 @@ _HOMES = {
     "Population": "posterior",
     "DataSet": "posterior",
     "Controls": "sampling",
+    "Path": "sampling",
+    "Starts": "sampling",
     "Samples": "sampling",
     "Schedule": "sampling",
     "load_ladder": "sampling",
@@ -63,12 +63,14 @@ __all__ = [
     "IidLogits",
     "InvalidInput",
     "OrderParameters",
+    "Path",
     "Plan",
     "Population",
     "Posterior",
     "RelativeBias",
     "Samples",
     "Schedule",
+    "Starts",
     "Verdict",
     "judge",
     "load_ladder",

@@ -38,6 +38,12 @@ class Gaussian(eqx.Module):
     def order_parameters(self, params: dict[str, jax.Array]) -> Coordinates:
         return Coordinates(params["x"].mean(), params["x"][0])
 
+    def log_evidence(self, load: np.ndarray) -> np.ndarray:
+        """Log of the integral of prior times likelihood."""
+        precision = 1 + load / self.width**2
+        per_coordinate = -0.5 * np.log(precision) - 0.5 * (precision - 1) * self.center**2 / precision
+        return self.dimension * per_coordinate
+
     def exact(self, load: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of one coordinate."""
         precision = 1 + load / self.width**2

@@ -16,6 +16,7 @@ NUMBERS = {
     "theory": 2,
     "sampling": 2,
     "diagnostics": 3,
+    "free_energy": 3,
     "verdict": 4,
     "planner": 4,
     "regions": 4,

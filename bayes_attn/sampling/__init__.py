@@ -1,6 +1,36 @@
 """Sampling any posterior that meets the contract, at every rung of a path, by replica exchange."""
 
-from bayes_attn.sampling.controls import Controls, load_ladder, log_density
-from bayes_attn.sampling.run import Samples, Schedule, sample
+from bayes_attn.sampling.controls import (
+    Controls,
+    Path,
+    coexistence_path,
+    detour,
+    field_path,
+    four_legs,
+    load_ladder,
+    load_path,
+    log_density,
+    temperature_path,
+)
+from bayes_attn.sampling.run import sample
+from bayes_attn.sampling.samples import Advice, Round, Samples, Schedule
+from bayes_attn.sampling.starts import Starts
 
-__all__ = ["Controls", "Samples", "Schedule", "load_ladder", "log_density", "sample"]
+__all__ = [
+    "Advice",
+    "Controls",
+    "Path",
+    "Round",
+    "Samples",
+    "Schedule",
+    "Starts",
+    "coexistence_path",
+    "detour",
+    "field_path",
+    "four_legs",
+    "load_ladder",
+    "load_path",
+    "log_density",
+    "sample",
+    "temperature_path",
+]

@@ -1,9 +1,9 @@
-"""Running replica exchange: chunks compiled once, progress per chunk, results as numpy arrays."""
+"""Running replica exchange: chunks compiled once, on one device or many, in memory or to disk, and resumable."""
 
-import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict
+from pathlib import Path as File
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,228 +11,395 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.adaptation.step_size import DualAveragingAdaptationState
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bayes_attn.errors import InvalidInput, require, require_integer
+from bayes_attn.errors import require, require_integer
 from bayes_attn.posterior import Posterior
-from bayes_attn.sampling import adaptation, tempering
-from bayes_attn.sampling.controls import Controls, conditioned, is_prior, log_density
-from bayes_attn.sampling.tempering import Replicas, Scan
+from bayes_attn.sampling import adaptation, recorder, tempering
+from bayes_attn.sampling.adaptation import WarmUp, even
+from bayes_attn.sampling.controls import Controls, Path, check_controls, conditioned, is_prior
+from bayes_attn.sampling.explorers import EXPLORERS
+from bayes_attn.sampling.oracles import ORACLES
+from bayes_attn.sampling.recorder import Recorder
+from bayes_attn.sampling.samples import RECORDED, Samples, Schedule, swaps_tried
+from bayes_attn.sampling.starts import Starts, draw_starts, refuse_bad_starts
+from bayes_attn.sampling.tempering import Method, Replicas, Rungs, Scan
 
-INITIAL_STEP_SIZE = 0.05
-"""Before adaptation, small enough for any start."""
-LARGEST_CHUNK = 50
-"""Draws between two reports of progress, at most."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long a run is.
-
-    Parameters
-    ----------
-    warmup: scans with adaptation, thrown away; a multiple of `thin`.
-    draws: recorded draws of the parameters per chain.
-    thin: scans per recorded draw (order parameters are recorded at every scan).
-    max_steps: leapfrog steps per scan are uniform on 1 ... max_steps.
-    """
-
-    warmup: int = 1_000
-    draws: int = 200
-    thin: int = 20
-    max_steps: int = 8
-
-    def __post_init__(self) -> None:
-        require_integer("Schedule", "thin", self.thin, least=1)
-        require_integer("Schedule", "draws", self.draws, least=1)
-        require_integer("Schedule", "max_steps", self.max_steps, least=1)
-        require_integer("Schedule", "warmup", self.warmup, least=self.thin)
-        require(
-            self.warmup % self.thin == 0,
-            "Schedule",
-            "warmup",
-            f"must be a multiple of `thin` = {self.thin}",
-            self.warmup,
-        )
-
-    @property
-    def scans(self) -> int:
-        """Recorded scans per chain."""
-        return self.draws * self.thin
-
-    @property
-    def chunk(self) -> int:
-        """Draws per compiled chunk: divides both the warm-up and the draws."""
-        common = math.gcd(self.draws, self.warmup // self.thin)
-        return max(d for d in range(1, min(common, LARGEST_CHUNK) + 1) if common % d == 0)
+SCANS_PER_CHUNK = 25
+"""Scans between two reports of progress, or `thin` if that is more."""
+LARGEST_STRIDE = 10
+"""Scans between two draws that the metric is learned from, at most."""
+CHECKPOINT_SECONDS = 2.0
+"""Least time between two checkpoints."""
+LEAST_AUTOMATIC_RUNGS = 8
+"""To begin with, for `rungs="auto"`."""
+CHAINS = "chains"
+"""The devices' axis."""
 
 
-@dataclass(frozen=True)
-class Samples:
-    """A run's result; numpy arrays, rungs in path order."""
+class _Job(NamedTuple):
+    """All arguments of a chunk but the state."""
 
-    path: Controls
-    order_parameters: Any
-    """The posterior's NamedTuple; leaves (chain, scan, rung)."""
-    log_density: Float[np.ndarray, "chain scan rung"]
-    acceptance: Float[np.ndarray, "chain scan rung"]
-    divergent: Bool[np.ndarray, "chain scan rung"]
-    replica_at: Int[np.ndarray, "chain scan rung"]
-    swap_acceptance: Float[np.ndarray, "chain scan pair"]
-    """NaN where a pair was not tried."""
-    params: PyTree
-    """Leaves (chain, draw, rung, ...), single precision, after every `thin` scans."""
-    step_size: Float[np.ndarray, " rung"]
-    schedule: Schedule
-
-    @property
-    def swap_rate(self) -> Float[np.ndarray, " pair"]:
-        """Mean acceptance probability of the swaps of rungs (k, k+1)."""
-        return np.nanmean(self.swap_acceptance, axis=(0, 1))
-
-    def replica_of(self) -> Int[np.ndarray, "chain scan replica"]:
-        """The rung at which each replica sits: the index process."""
-        return np.argsort(self.replica_at, axis=-1)
-
-    def round_trips(self) -> int:
-        """Journeys of a replica from the first rung to the last and back, over all chains."""
-        rung = self.replica_of()
-        last = rung.shape[-1] - 1
-        return _count_returns(rung == 0, rung == last)
-
-    def phase_round_trips(self, low: float, high: float) -> int:
-        """Journeys of a replica from |copy mass| below `low` to above `high` and back, over all chains.
-
-        The magnitude, because for linear attention m and -m are one phase.
-        """
-        copy_mass = np.abs(np.asarray(self.order_parameters[0]))
-        replica_mass = np.take_along_axis(copy_mass, self.replica_of(), axis=-1)
-        return _count_returns(replica_mass < low, replica_mass > high)
-
-
-def _count_returns(here: Bool[np.ndarray, "chain scan replica"], there: Bool[np.ndarray, "chain scan replica"]) -> int:
-    """How often a replica that was `here` has been `there` and come back, summed over replicas and chains."""
-    trips = 0
-    for marks in np.moveaxis(here.astype(int) - there.astype(int), 1, -1).reshape(-1, here.shape[1]):
-        visits = marks[marks != 0]
-        visits = visits[np.argmax(visits == 1) :] if np.any(visits == 1) else visits[:0]
-        trips += int(np.count_nonzero(np.diff(visits))) // 2
-    return trips
+    posterior: Posterior
+    rungs: Rungs
+    key: PRNGKeyArray
+    first: Int[Array, ""]
+    stop: Int[Array, ""]
+    warming: Bool[Array, ""]
+    method: Method
+    target_acceptance: float
+    strides: int
+    stride: int
+    """Scans between two outputs of the parameters."""
+    mesh: Mesh
 
 
 class _State(NamedTuple):
+    """What goes from scan to scan: leaves have the leading axis chain."""
+
     replicas: Replicas
-    adaptation: DualAveragingAdaptationState
+    stepping: DualAveragingAdaptationState
+    """Leaves (chain, rung)."""
 
 
-@eqx.filter_jit
-def _chunk(
-    posterior: Posterior,
-    path: Controls,
-    key: PRNGKeyArray,
-    state: _State,
-    first: Int[Array, ""],
-    warming: Bool[Array, ""],
-    draws: int,
-    thin: int,
-    max_steps: int,
-    exact: tuple[int, ...],
-) -> tuple[_State, tuple[Scan, PyTree]]:
-    """`draws` times `thin` scans, starting at scan number `first`."""
-    posteriors = conditioned(posterior, path)
+@eqx.filter_jit(donate="all-except-first")
+def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
+    """`strides` times `stride` scans from scan number `first` on, on all devices; nothing happens from `stop` on."""
+    arrays, static = eqx.partition(job, eqx.is_array)
 
-    def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
-        step_sizes = adaptation.step_sizes(state.adaptation, warming)
-        replicas, record = tempering.scan(posteriors, path, key, number, state.replicas, step_sizes, max_steps, exact)
-        adapted = adaptation.update(state.adaptation, record.acceptance.mean(0), warming & ~is_prior(path))
-        return _State(replicas, adapted), record
+    def on_one_device(arrays: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
+        job = eqx.combine(arrays, static)
+        posteriors = conditioned(job.posterior, job.rungs.controls)
 
-    def one_draw(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
-        state, records = jax.lax.scan(one_scan, state, start + jnp.arange(thin))
-        params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tempering.by_rung(state.replicas))
-        return state, (records, params)
+        def step(number: Array, state: _State) -> tuple[_State, Scan]:
+            stepping = state.stepping
+            sizes = jnp.exp(jnp.where(job.warming, stepping.log_step_size, stepping.log_step_size_avg))
+            replicas, record = tempering.scan(posteriors, job.rungs, job.method, job.key, number, state.replicas, sizes)
+            adapted = adaptation.update(stepping, record.acceptance, job.target_acceptance)
+            stepping = jax.tree.map(lambda new, old: jnp.where(job.warming, new, old), adapted, stepping)
+            return _State(replicas, stepping), record
 
-    state, (records, params) = jax.lax.scan(one_draw, state, first + thin * jnp.arange(draws))
-    return state, (jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), records), params)
+        def nothing(number: Array, state: _State) -> tuple[_State, Scan]:
+            blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(step, number, state)[1])
+            return state, blank
+
+        def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
+            return jax.lax.cond(number < job.stop, step, nothing, number, state)
+
+        def one_stride(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
+            state, records = jax.lax.scan(one_scan, state, start + jnp.arange(job.stride))
+            params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tempering.by_rung(state.replicas))
+            return state, (records, params)
+
+        state, (records, params) = jax.lax.scan(one_stride, state, job.first + job.stride * jnp.arange(job.strides))
+        records = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), records)
+        # Axes (chain, time, ...), as they are kept.
+        return state, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (records, params))
+
+    whole, by_chain = PartitionSpec(), PartitionSpec(CHAINS)
+    sharded = jax.shard_map(
+        on_one_device, mesh=job.mesh, in_specs=(whole, by_chain), out_specs=by_chain, check_vma=False
+    )
+    return sharded(arrays, state)
 
 
 def sample(
     posterior: Posterior,
-    path: Controls,
-    initial: PyTree,
+    path: Controls | Path,
+    initial: PyTree | Starts,
     schedule: Schedule,
     seed: int,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    rungs: int | str | None = None,
+    sampler: str = "hmc",
+    precision: str = "double",
+    folder: File | None = None,
+    resume: bool = False,
+    devices: int | None = None,
+    one_by_one: bool = False,
 ) -> Samples:
     """Sample a posterior at every rung of a path with replica exchange.
 
     Parameters
     ----------
     posterior: anything that meets the `Posterior` contract.
-    path: controls, arrays of shape (rung,).
-    initial: start of every replica, leaves with leading axes (chain, rung).
+    path: controls with arrays of shape (rung,), used as they are; or a `Path`, on which warm-up places the rungs.
+    initial: start of every replica, leaves with leading axes (chain, rung); or `Starts`, by which they are drawn.
     schedule: lengths.
-    seed: fixes every random number; the result does not depend on chunking.
+    seed: fixes every random number; the result does not depend on chunks, and a resumed run is the uninterrupted one to
+        the last bit.
     progress: called with (scans done, scans in all) after every chunk.
+    rungs: with a `Path`: how many, or "auto": as many as keep the communication barrier between neighbours below one
+        half, added between rounds.
+    sampler: "hmc" (default), "nuts", "mala" or "langevin", within replica exchange; or one of the oracles
+        "numpyro-nuts", "blackjax-nuts" and "tempered-smc", which run every rung alone.
+    precision: "double", or "mixed": the explorer works in single precision, and its outcome is accepted with the ratio
+        in double precision, as are swaps.
+    folder: where records and checkpoints go, new or empty. Without it they stay in memory.
+    resume: go on with the run in `folder`.
+    devices: how many of JAX's devices share the chains. Default: as many as divide their number.
+    one_by_one: chains one after the other on each device, so that a run does not depend to the last bit on `devices`.
 
     Raises
     ------
-    InvalidInput: `initial` does not match the path, a start has a density that is not finite, or the path asks for
-        more data than the posterior has (its `check_load`, where there is one, says so).
+    InvalidInput: an argument breaks its rule; `initial` does not match the path, or no start with a finite log-density
+        was found; the path asks for more data than the posterior has (its `check_load`, where there is one, says so).
     """
     require_integer("sample", "seed", seed, least=0)
-    rungs = len(np.asarray(path.load))
-    shapes = [jnp.shape(leaf)[:2] for leaf in jax.tree.leaves(initial)]
-    if not shapes or any(len(s) < 2 or s[1] != rungs or s != shapes[0] for s in shapes):
-        raise InvalidInput(f"sample: `initial` must have leading axes (chain, rung) with {rungs} rungs, got {shapes}.")
-    chains = shapes[0][0]
-    initial = jax.tree.map(jnp.asarray, initial)
-    if (check_load := getattr(posterior, "check_load", None)) is not None:
-        for load in np.asarray(path.load):
-            check_load(float(load))
-    _refuse_bad_starts(posterior, path, initial)
-
+    known = (*EXPLORERS, *ORACLES)
+    require(sampler in known, "sample", "sampler", f"must be one of {', '.join(known)}", sampler)
+    require(precision in ("double", "mixed"), "sample", "precision", "must be double or mixed", precision)
+    # blackjax's NUTS mixes types where JAX's double precision is on and its position is single.
+    rule = "must be double for the sampler nuts and for those that run every rung alone"
+    alone = sampler == "nuts" or sampler in ORACLES
+    require(precision == "double" or not alone, "sample", "precision", rule, precision)
+    require(folder is not None or not resume, "sample", "resume", "goes with `folder`", resume)
+    position, ladder = _first_ladder(posterior, path, rungs)
+    key = jax.random.key(seed)
+    if isinstance(initial, Starts):
+        drawn = draw_starts(posterior, ladder, initial, jax.random.fold_in(key, 0x57A7))
+    else:
+        drawn = jax.tree.map(jnp.asarray, initial)
+        refuse_bad_starts(posterior, ladder, drawn)
+    chains = jax.tree.leaves(drawn)[0].shape[0]
     # One stream for a run; its own fold keeps it apart from the streams that made data and starts from this seed.
-    key = jax.random.fold_in(jax.random.key(seed), 0x5CA9)
-    replica_at = jnp.broadcast_to(jnp.arange(rungs), (chains, rungs))
-    state = _State(Replicas(initial, replica_at), adaptation.start(jnp.full(rungs, INITIAL_STEP_SIZE)))
-    # Through numpy, which drops weak types: the state then has one signature and the chunk compiles once.
-    state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), state)
-    exact = tuple(int(rung) for rung in np.flatnonzero(is_prior(path)))
-    per_chunk = schedule.chunk * schedule.thin
-    total = schedule.warmup + schedule.scans
-    records: list[tuple[Scan, PyTree]] = []
-    for first in range(0, total, per_chunk):
-        warming = first < schedule.warmup
-        state, record = _chunk(
-            posterior, path, key, state, jnp.asarray(first), jnp.asarray(warming),
-            schedule.chunk, schedule.thin, schedule.max_steps, exact,
+    stream = jax.random.fold_in(key, 0x5CA9)
+    if sampler in ORACLES:
+        rule = f"is not for the sampler {sampler}, which keeps all in memory"
+        require(folder is None, "sample", "folder", rule, folder)
+        return ORACLES[sampler](posterior, ladder, drawn, schedule, stream, progress)
+    if folder is not None:
+        starts = [draw.__name__ for draw in initial.draws] if isinstance(initial, Starts) else recorder.digest(initial)
+        description = {
+            "seed": seed,
+            "schedule": asdict(schedule),
+            "sampler": sampler,
+            "precision": precision,
+            "rungs": rungs,
+            "chains": chains,
+            "path": recorder.digest(path.legs if isinstance(path, Path) else path),
+            "posterior": f"{type(posterior).__name__} {recorder.digest(posterior)}",
+            "initial": starts,
+            "jax": jax.__version__,
+        }
+        recorder.open_folder(folder, description, resume)
+    explorer = EXPLORERS[sampler]
+    method = Method(explorer.kernel, schedule.max_steps, precision == "mixed", one_by_one)
+    dimension = sum(leaf[0, 0].size for leaf in jax.tree.leaves(drawn))
+    warmup = WarmUp(schedule.warmup, position, isinstance(path, Path), rungs == "auto", dimension)
+    mesh = _mesh(chains, devices)
+    run = _Run(posterior, path, schedule, stream, sampler, method, mesh, warmup, Recorder(folder), drawn)
+    if folder is not None and resume:
+        run.restore(folder)
+    run.finish(progress)
+    return run.samples()
+
+
+def _first_ladder(
+    posterior: Posterior, path: Controls | Path, rungs: int | str | None
+) -> tuple[Float[np.ndarray, " rung"], Controls]:
+    """Where the rungs are to begin with: positions and controls, checked."""
+    if isinstance(path, Path):
+        legs = len(path.legs)
+        count = max(legs + 1, LEAST_AUTOMATIC_RUNGS) if rungs == "auto" else rungs
+        rule = f'must be an integer of at least {legs + 1} (legs\' ends are rungs) or "auto" where `path` is a Path'
+        require(isinstance(count, int) and not isinstance(count, bool) and count > legs, "sample", "rungs", rule, rungs)
+        position = even(legs, int(count))  # pyright: ignore[reportArgumentType]
+        ladder, loads = path.rungs(position), np.concatenate([leg.load for leg in path.legs])
+    else:
+        require(rungs is None, "sample", "rungs", "goes with a Path; controls are used as they are", rungs)
+        check_controls("sample", path)
+        ladder, loads = jax.tree.map(jnp.asarray, path), np.asarray(path.load)
+        position = np.arange(float(len(loads)))
+    if (check_load := getattr(posterior, "check_load", None)) is not None:
+        for load in np.unique(loads):
+            check_load(float(load))
+    return position, ladder
+
+
+def _mesh(chains: int, devices: int | None) -> Mesh:
+    """The devices that share the chains: with several processes all of them, else as many as divide the chains."""
+    available = jax.devices()
+    if devices is None:
+        divisors = [n for n in range(1, len(available) + 1) if chains % n == 0]
+        devices = len(available) if jax.process_count() > 1 else max(divisors)
+    require_integer("sample", "devices", devices, least=1)
+    require(devices <= len(available), "sample", "devices", f"must be at most the {len(available)} there are", devices)
+    require(chains % devices == 0, "sample", "devices", f"must divide the number of chains, {chains}", devices)
+    return Mesh(np.array(available[:devices]), (CHAINS,))
+
+
+class _Run:
+    """The state of a run between chunks, on the host."""
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        path: Controls | Path,
+        schedule: Schedule,
+        key: PRNGKeyArray,
+        sampler: str,
+        method: Method,
+        mesh: Mesh,
+        warmup: WarmUp,
+        records: Recorder,
+        drawn: PyTree,
+    ) -> None:
+        self.posterior, self.path, self.schedule, self.key = posterior, path, schedule, key
+        self.sampler, self.method, self.mesh = sampler, method, mesh
+        self.warmup, self.records = warmup, records
+        self.scans_per_chunk = schedule.thin * max(1, SCANS_PER_CHUNK // schedule.thin)
+        # Warm-up looks at the parameters more often than they are kept.
+        self.stride = max(n for n in range(1, LARGEST_STRIDE + 1) if schedule.thin % n == 0)
+        self.done = 0
+        chains, rungs = jax.tree.leaves(drawn)[0].shape[:2]
+        numbers = np.broadcast_to(np.arange(rungs), (chains, rungs))
+        self._begin_round(Replicas(drawn, numbers, np.arange(chains)))
+
+    def _placed(self, state: PyTree) -> PyTree:
+        """The same on every process, to arrays whose chains are shared out over the devices."""
+        sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
+
+        def place(leaf: np.ndarray | Array) -> Array:
+            leaf = np.array(leaf)
+            return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+
+        return jax.tree.map(place, state)
+
+    def _begin_round(self, replicas: Replicas) -> None:
+        """Rungs, metric and step sizes as the warm-up has them now."""
+        sizes = np.broadcast_to(self.warmup.step_size, replicas.replica_at.shape)
+        stepping = adaptation.start(jnp.asarray(sizes), EXPLORERS[self.sampler].target_acceptance)
+        # blackjax begins its average at 1; frozen step sizes are those the warm-up ended with.
+        stepping = stepping._replace(log_step_size_avg=jnp.log(jnp.asarray(sizes)))
+        self.state = self._placed(_State(replicas, stepping))
+        self._place_ladder()
+
+    def _place_ladder(self) -> None:
+        ladder = self.path.rungs(self.warmup.position) if isinstance(self.path, Path) else self.path
+        self.controls = jax.tree.map(np.asarray, ladder)
+        exact = np.flatnonzero(is_prior(self.controls))
+        self.rungs = jax.tree.map(jnp.asarray, Rungs(self.controls, self.warmup.scale, exact))
+
+    def finish(self, progress: Callable[[int, int], None] | None) -> None:
+        """Run until the schedule is done."""
+        schedule, saved = self.schedule, time.monotonic()
+        starts = [0, *self.warmup.ends]
+        while self.done < schedule.total:
+            number = int(np.searchsorted(self.warmup.ends, self.done, side="right"))
+            warming = number < len(self.warmup.ends)
+            stop = self.warmup.ends[number] if warming else schedule.total
+            size = min(self.scans_per_chunk, stop - self.done)
+            self._one_chunk(size, warming)
+            self.done += size
+            if warming and self.done == stop:
+                self._end_round(stop - starts[number])
+            finished = self.done == schedule.total
+            if self.records.folder is not None and (finished or time.monotonic() - saved > CHECKPOINT_SECONDS):
+                self._save()
+                saved = time.monotonic()
+            if progress is not None:
+                progress(self.done, schedule.total)
+
+    def _one_chunk(self, size: int, warming: bool) -> None:
+        schedule = self.schedule
+        job = _Job(
+            self.posterior, self.rungs, self.key,
+            jnp.asarray(self.done), jnp.asarray(self.done + size), jnp.asarray(warming),
+            self.method, EXPLORERS[self.sampler].target_acceptance,
+            self.scans_per_chunk // self.stride, self.stride, self.mesh,
         )  # fmt: skip
-        if not warming:
-            records.append(jax.tree.map(np.asarray, record))
-        else:
-            jax.block_until_ready(state)
-        if progress is not None:
-            progress(first + per_chunk, total)
-    scans, params = jax.tree.map(lambda *parts: np.moveaxis(np.concatenate(parts), 0, 1), *records)
-    return Samples(
-        path=jax.tree.map(np.asarray, path),
-        order_parameters=scans.order_parameters,
-        log_density=scans.log_density,
-        acceptance=scans.acceptance,
-        divergent=scans.divergent,
-        replica_at=scans.replica_at,
-        swap_acceptance=scans.swap_acceptance,
-        params=params,
-        step_size=np.asarray(adaptation.step_sizes(state.adaptation, jnp.asarray(False))),
-        schedule=schedule,
-    )
+        self.state, output = _chunk(job, self.state)
+        record, params = jax.tree.map(_on_host, output)
+        record = jax.tree.map(lambda leaf: leaf[:, :size], record)
+        if warming:
+            rejection = -np.expm1(np.minimum(record.gain[..., :-1] + record.gain[..., 1:], 0.0))
+            tried = swaps_tried(rejection.shape[-1], self.done + np.arange(size))
+            leaves = [leaf.reshape(*leaf.shape[:3], -1) for leaf in jax.tree.leaves(params)]
+            order = np.asarray(record.order_parameters[0], dtype=float)
+            draws = np.concatenate(leaves, axis=-1)
+            self.warmup.observe(order, np.where(tried, rejection, np.nan), draws, self.stride)
+            return
+        start, every = self.done - schedule.warmup, schedule.thin // self.stride
+        params = jax.tree.map(lambda leaf: leaf[:, every - 1 :: every][:, : size // schedule.thin], params)
+        for name, values in _named(record, params).items():
+            is_draw = name.startswith("params")
+            if name not in self.records.arrays:
+                length = schedule.draws if is_draw else schedule.scans
+                self.records.allocate(name, (len(values), length, *values.shape[2:]), values.dtype, anew=start == 0)
+            self.records.write(name, start // schedule.thin if is_draw else start, values)
+
+    def _end_round(self, scans: int) -> None:
+        stepping = self.state.stepping
+        sizes = np.exp(_on_host(stepping.log_step_size_avg))
+        # An exact draw has no step size: it keeps the first one.
+        exact = np.asarray(self.rungs.exact)
+        sizes[:, exact] = self.warmup.step_size[exact]
+        nearest = self.warmup.end_round(scans, sizes)
+        replicas = jax.tree.map(_on_host, self.state.replicas)
+        if nearest is not None:
+            params = jax.tree.map(lambda leaf: _on_host(leaf)[:, nearest], tempering.by_rung(self.state.replicas))
+            numbers = np.broadcast_to(np.arange(len(nearest)), (len(replicas.chain), len(nearest)))
+            replicas = Replicas(params, numbers, replicas.chain)
+        self._begin_round(replicas)
+
+    def _save(self) -> None:
+        self.records.flush()
+        leaves = [_on_host(leaf) for leaf in jax.tree.leaves(self.state)]
+        state = self.warmup.state() | {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
+        if self.records.writes and self.records.folder is not None:
+            recorder.save_checkpoint(self.records.folder, state | {"done": np.asarray(self.done)})
+
+    def restore(self, folder: File) -> None:
+        """Go on from the folder's last checkpoint; from the beginning, if the run died before it wrote one."""
+        state = recorder.load_checkpoint(folder)
+        if state is None:
+            return
+        self.done = int(state["done"])
+        self.warmup.restore(state)
+        structure = jax.tree.structure(self.state)
+        leaves = [state[f"state_{i}"] for i in range(structure.num_leaves)]
+        self.state = self._placed(jax.tree.unflatten(structure, leaves))
+        self._place_ladder()
+
+    def samples(self) -> Samples:
+        """The finished run."""
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("records are written")
+        order = jax.eval_shape(self.posterior.order_parameters, self._params())
+        names = [f"order_{i}" for i in range(len(order))]
+        structure = jax.tree.structure(self.state.replicas.params)
+        return Samples(
+            path=self.controls,
+            position=self.warmup.position,
+            order_parameters=type(order)(*(self.records.finished(name) for name in names)),
+            **{name: self.records.finished(name) for name in RECORDED},
+            params=jax.tree.unflatten(
+                structure, [self.records.finished(f"params_{i}") for i in range(structure.num_leaves)]
+            ),
+            step_size=self.warmup.step_size,
+            scale=self.warmup.scale,
+            rounds=tuple(self.warmup.rounds),
+            schedule=self.schedule,
+            sampler=self.sampler,
+        )
+
+    def _params(self) -> PyTree:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.state.replicas.params)
 
 
-def _refuse_bad_starts(posterior: Posterior, path: Controls, initial: PyTree) -> None:
-    at_rung = jax.vmap(partial(log_density, posterior))
-    density = np.asarray(jax.jit(jax.vmap(at_rung, in_axes=(0, None)))(initial, path))
-    if not np.all(np.isfinite(density)):
-        chain, rung = (int(i) for i in np.argwhere(~np.isfinite(density))[0])
-        where = f"{density[chain, rung]} at chain {chain}, rung {rung}"
-        raise InvalidInput(f"sample: `initial` must have a finite log-density at every rung, got {where}.")
+def _named(record: Scan, params: PyTree) -> dict[str, np.ndarray]:
+    """A chunk's records under the names of their files."""
+    named = {name: getattr(record, name) for name in RECORDED}
+    named |= {f"order_{i}": values for i, values in enumerate(record.order_parameters)}
+    return named | {f"params_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(params))}
+
+
+def _on_host(leaf: Any) -> np.ndarray:
+    """A numpy array of all chains, also where other processes hold some of them."""
+    if jax.process_count() > 1:
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+    return np.asarray(leaf)

@@ -7,7 +7,7 @@ from bayes_attn.posterior import CopyPosterior
 from bayes_attn.priors import RelativeBias
 from bayes_attn.theory import linear, shared_row, softmax
 from bayes_attn.theory.action import Action, Density, specification
-from bayes_attn.theory.plane import EndPoint, coexistence_line, end_point
+from bayes_attn.theory.plane import EndPoint, coexistence_line, end_point, way_to_end
 from bayes_attn.theory.susceptibility import susceptibility
 from bayes_attn.theory.transition import Transition, transition, transitions
 from bayes_attn.theory.zero_temperature import Landscape, landscape
@@ -28,6 +28,7 @@ __all__ = [
     "susceptibility",
     "transition",
     "transitions",
+    "way_to_end",
 ]
 
 

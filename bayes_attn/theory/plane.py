@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy.integrate import trapezoid
 from scipy.interpolate import make_interp_spline
 from scipy.optimize import root_scalar
 
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import specification
 from bayes_attn.theory.coexistence import Coexistence, coexistence, folds
-from bayes_attn.theory.softmax import SaddlePoints, profiles
+from bayes_attn.theory.softmax import SaddlePoints, log_densities, profiles
 from bayes_attn.theory.transition import COARSE, transition
 
 SEARCH = np.geomspace(0.05, 8.0, 32)
@@ -98,3 +99,53 @@ def coexistence_line(posterior: CopyPosterior, loads: Float[np.ndarray, " load"]
         curve = SaddlePoints(*(np.asarray(values[i])[known] for values in curves))
         lines.append(coexistence(folds(curve, curve.field), rows))
     return lines
+
+
+LINE_VERTICES = 24
+BEYOND = 0.1
+"""How far past the end point the way to it leads, in units of its length: there, local moves change the phase."""
+
+
+def way_to_end(posterior: CopyPosterior) -> tuple[Float[np.ndarray, " vertex"], Float[np.ndarray, " vertex"]]:
+    """Loads and fields along the line of coexistence, from the transition without a field to just beyond the end point.
+
+    At the vertices between, the field is the one at which both phases have the same weight in p(m) (section 4b), which
+    is a little beside the one of equal depth that `coexistence_line` gives: exp(-F) has peaks of unlike widths.
+
+    Raises
+    ------
+    InvalidInput: there is no theory for the posterior.
+    ArithmeticError: there is no first-order transition without a field, or its end point was not found.
+    """
+    start = transition(posterior)
+    if start.critical_load is None or start.order != "first":
+        raise ArithmeticError(
+            "there is no first-order transition without a field, and so no line that leads away from it"
+        )
+    end = end_point(posterior)
+    rows = float(specification(posterior, "softmax").action.rows)
+    loads = np.linspace(start.critical_load, end.load, LINE_VERTICES)
+    fields = [0.0]
+    inner = loads[1:-1]
+    lines = coexistence_line(posterior, inner)
+    for line, (copy_mass, log_density) in zip(lines, log_densities(posterior, inner), strict=True):
+        if line is None:  # so near the end point that the folds are not resolved
+            fields.append(np.nan)
+            continue
+        copied = copy_mass > line.copy_mass_barrier
+
+        def log_odds(
+            field: float, m: np.ndarray = copy_mass, at: np.ndarray = log_density, c: np.ndarray = copied
+        ) -> float:
+            tilted = at + rows * field * m
+            weight = np.exp(tilted - tilted.max())
+            return float(np.log(trapezoid(weight[c], m[c])) - np.log(trapezoid(weight[~c], m[~c])))
+
+        width = line.spinodal_high - line.spinodal_low
+        bracket = line.critical - width, line.critical + width
+        fields.append(root_scalar(log_odds, bracket=bracket, rtol=1e-8).root)
+    whole = np.array([*fields, end.field])
+    known = np.isfinite(whole)
+    whole = np.interp(-loads, -loads[known], whole[known])
+    loads = np.append(loads, end.load + BEYOND * (end.load - loads[0]))
+    return loads, np.append(whole, end.field + BEYOND * end.field)

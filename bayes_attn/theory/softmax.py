@@ -380,6 +380,20 @@ def densities(
     return found
 
 
+def log_densities(
+    posterior: CopyPosterior, loads: Float[np.ndarray, " load"]
+) -> list[tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]]:
+    """(m, log p(m)) at each load wherever it is known, also where it is negligible; up to a constant."""
+    curves = profiles(posterior, loads)
+    found = []
+    for i in range(len(loads)):
+        curve = SaddlePoints(*(np.asarray(values[i]) for values in curves))
+        log_density = _log_density(curve)
+        known = np.isfinite(log_density) & np.isfinite(curve.copy_mass)
+        found.append((np.asarray(curve.copy_mass)[known], log_density[known]))
+    return found
+
+
 def _log_density(curve: SaddlePoints) -> Float[np.ndarray, " point"]:
     """log p(m), 0 at its highest; NaN where unknown."""
     # Near m = 1 the covariance is nearly singular and its determinant may be lost to rounding.

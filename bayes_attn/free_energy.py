@@ -1,0 +1,87 @@
+"""Ratios of normalisations from the swaps of a run: the stepping stone between neighbouring rungs.
+
+At a scan that tries the swap of rungs (k, k + 1), the states of both are weighed under the other's controls. That gives
+the ratio Z_{k+1} / Z_k twice: forward, as the mean of p_{k+1} / p_k over the states of k, and backward over those of
+k + 1.
+
+References
+----------
+Xie, Lewis, Fan, Kuo, Chen, "Improving marginal likelihood estimation for Bayesian phylogenetic model selection",
+Syst. Biol. 60 (2011), doi:10.1093/sysbio/syq085. Bennett, "Efficient estimation of free energy differences from Monte
+Carlo data", J. Comput. Phys. 22 (1976), doi:10.1016/0021-9991(76)90078-4.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import root_scalar
+from scipy.special import expit
+
+from bayes_attn.errors import require
+from bayes_attn.sampling import Samples
+from bayes_attn.sampling.samples import INDEPENDENT, swaps_tried
+
+
+@dataclass(frozen=True)
+class LogRatios:
+    """log(Z_k / Z_0) along a path, in nats, with Z_0 that of the first rung."""
+
+    value: Float[np.ndarray, " rung"]
+    """By Bennett's acceptance ratio between neighbours, the best use of both directions."""
+    error: Float[np.ndarray, " rung"]
+    """Standard error: the jackknife's over chains."""
+    forward: Float[np.ndarray, " rung"]
+    backward: Float[np.ndarray, " rung"]
+
+    @property
+    def gap(self) -> float:
+        """Largest difference of the forward and the backward estimate along the path, in nats: what to distrust."""
+        return float(np.max(np.abs(self.forward - self.backward)))
+
+
+def stepping_stone(samples: Samples) -> LogRatios:
+    """Normalisations along the path of a run, relative to the first rung.
+
+    Raises
+    ------
+    InvalidInput: the run did not swap, or has fewer than two chains (no error could be given).
+    """
+    require(
+        samples.sampler not in INDEPENDENT, "stepping_stone", "samples", "must be of replica exchange", samples.sampler
+    )
+    chains = len(samples.gain)
+    require(chains >= 2, "stepping_stone", "samples", "must have two chains or more", chains)
+    number = samples.schedule.warmup + np.arange(samples.gain.shape[1])
+    tried = swaps_tried(samples.rungs - 1, number)
+    gain = np.asarray(samples.gain)
+
+    def along(chosen: np.ndarray) -> Float[np.ndarray, "3 rung"]:
+        steps = [
+            _one_ratio(gain[chosen][:, tried[:, k], k], gain[chosen][:, tried[:, k], k + 1])
+            for k in range(samples.rungs - 1)
+        ]
+        return np.concatenate([np.zeros((3, 1)), np.cumsum(np.array(steps).T, axis=1)], axis=1)
+
+    every = np.arange(chains)
+    value, forward, backward = along(every)
+    without = np.array([along(np.delete(every, chain))[0] for chain in every])
+    error = np.sqrt((chains - 1) * without.var(axis=0))
+    return LogRatios(value, error, forward, backward)
+
+
+def _one_ratio(
+    up: Float[np.ndarray, "chain scan"], down: Float[np.ndarray, "chain scan"]
+) -> tuple[float, float, float]:
+    """(Bennett, forward, backward) estimates of log(Z_{k+1} / Z_k) from the gains of both rungs' states."""
+    up, down = up.ravel(), down.ravel()
+    forward = float(np.logaddexp.reduce(up) - np.log(len(up)))
+    backward = float(np.log(len(down)) - np.logaddexp.reduce(down))
+    if not np.isfinite(forward) or not np.isfinite(backward):
+        return float("nan"), forward, backward
+
+    def excess(ratio: float) -> float:
+        return float(expit(up - ratio).sum() - expit(down + ratio).sum())
+
+    low, high = min(forward, backward) - 1.0, max(forward, backward) + 1.0
+    return float(root_scalar(excess, bracket=(low, high), xtol=1e-12).root), forward, backward
