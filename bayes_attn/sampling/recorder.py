@@ -6,10 +6,13 @@ A folder holds one .npy file per recorded quantity, of its full size from the be
 """
 
 import hashlib
+import io
 import json
+import math
 import os
+import re
 from pathlib import Path as File
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -29,27 +32,50 @@ class Recorder:
 
     def __init__(self, folder: File | None) -> None:
         self.folder = folder
-        self.writes = jax.process_index() == 0
         self.arrays: dict[str, np.ndarray] = {}
+        self.files: dict[str, tuple[BinaryIO, int, int]] = {}
+        """File, where its numbers begin, and its length in time."""
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype, anew: bool) -> None:
-        """Make the array `name`, or open the one that a run before left (`anew` false)."""
+    def knows(self, name: str) -> bool:
+        return name in self.arrays or name in self.files
+
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        """Make the array `name`, or open the file of that name that the same run has left."""
         if self.folder is None:
             self.arrays[name] = np.empty(shape, dtype)
-        elif self.writes:
-            file = self.folder / f"{name}.npy"
-            mode = "w+" if anew or not file.exists() else "r+"
-            self.arrays[name] = np.lib.format.open_memmap(file, mode, dtype, shape if mode == "w+" else None)
+        elif jax.process_index() == 0:
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            )
+            path = self.folder / f"{name}.npy"
+            path.touch()
+            file = path.open("r+b")
+            file.write(header.getvalue())
+            file.truncate(len(header.getvalue()) + math.prod(shape) * dtype.itemsize)
+            self.files[name] = (file, len(header.getvalue()), shape[1])
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
         """Fill [:, start : start + length] of the array `name`."""
         if name in self.arrays:
             self.arrays[name][:, start : start + values.shape[1]] = values
+        elif name in self.files:
+            # Through plain writes and not a mapped file, whose pages would count as this process's memory.
+            file, begin, length = self.files[name]
+            per_time = values[0, :1].nbytes
+            for chain, block in enumerate(values):
+                file.seek(begin + (chain * length + start) * per_time)
+                file.write(np.ascontiguousarray(block).data)
 
     def flush(self) -> None:
-        for array in self.arrays.values():
-            if isinstance(array, np.memmap):
-                array.flush()
+        """Hand everything written to the system, which keeps it if this process dies."""
+        for file, _, _ in self.files.values():
+            file.flush()
+
+    def close(self) -> None:
+        for file, _, _ in self.files.values():
+            file.close()
+        self.files = {}
 
     def finished(self, name: str) -> np.ndarray:
         """The array to read from; a file is opened again, unwritable, and mapped in as it is used."""
@@ -86,9 +112,9 @@ def open_folder(folder: File, description: dict[str, Any], resume: bool) -> None
     """
     file = folder / DESCRIPTION
     if not resume:
-        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-        require(not taken, "sample", "folder", "must be new or empty, unless `resume` is true", str(folder))
         if jax.process_index() == 0:
+            taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+            require(not taken, "sample", "folder", "must be new or empty, unless `resume` is true", str(folder))
             folder.mkdir(parents=True, exist_ok=True)
             partial = folder / f".{DESCRIPTION}.partial"
             partial.write_text(json.dumps(description, indent=2) + "\n")
@@ -117,10 +143,5 @@ def digest(tree: PyTree) -> str:
         else:
             content.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     # Addresses of functions differ from process to process; nothing else in a structure's text does.
-    return hashlib.sha256(content.digest() + _without_addresses(str(structure)).encode()).hexdigest()[:16]
-
-
-def _without_addresses(text: str) -> str:
-    import re
-
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(structure))
+    return hashlib.sha256(content.digest() + text.encode()).hexdigest()[:16]

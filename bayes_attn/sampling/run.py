@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path as File
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ class _Job(NamedTuple):
     strides: int
     stride: int
     """Scans between two outputs of the parameters."""
+    one_by_one: bool
     mesh: Mesh
 
 
@@ -70,6 +72,13 @@ def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
     arrays, static = eqx.partition(job, eqx.is_array)
 
     def on_one_device(arrays: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
+        if not job.one_by_one:
+            return together(arrays, state)
+        # Each chain in a batch of one, whatever the number of chains here: the same arithmetic on any device.
+        alone = jax.tree.map(lambda leaf: leaf[:, None], state)
+        return jax.tree.map(lambda leaf: leaf[:, 0], jax.lax.map(lambda one: together(arrays, one), alone))
+
+    def together(arrays: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
         job = eqx.combine(arrays, static)
         posteriors = conditioned(job.posterior, job.rungs.controls)
 
@@ -186,15 +195,18 @@ def sample(
             "jax": jax.__version__,
         }
         recorder.open_folder(folder, description, resume)
+        _wait_for_others("the folder is there")
     explorer = EXPLORERS[sampler]
-    method = Method(explorer.kernel, schedule.max_steps, precision == "mixed", one_by_one)
+    method = Method(explorer.kernel, schedule.max_steps, precision == "mixed")
     dimension = sum(leaf[0, 0].size for leaf in jax.tree.leaves(drawn))
     warmup = WarmUp(schedule.warmup, position, isinstance(path, Path), rungs == "auto", dimension)
     mesh = _mesh(chains, devices)
-    run = _Run(posterior, path, schedule, stream, sampler, method, mesh, warmup, Recorder(folder), drawn)
-    if folder is not None and resume:
-        run.restore(folder)
-    run.finish(progress)
+    with closing(Recorder(folder)) as records:
+        run = _Run(posterior, path, schedule, stream, sampler, method, mesh, one_by_one, warmup, records, drawn)
+        if folder is not None and resume:
+            run.restore(folder)
+        run.finish(progress)
+    _wait_for_others("the records are written")
     return run.samples()
 
 
@@ -244,12 +256,13 @@ class _Run:
         sampler: str,
         method: Method,
         mesh: Mesh,
+        one_by_one: bool,
         warmup: WarmUp,
         records: Recorder,
         drawn: PyTree,
     ) -> None:
         self.posterior, self.path, self.schedule, self.key = posterior, path, schedule, key
-        self.sampler, self.method, self.mesh = sampler, method, mesh
+        self.sampler, self.method, self.mesh, self.one_by_one = sampler, method, mesh, one_by_one
         self.warmup, self.records = warmup, records
         self.scans_per_chunk = schedule.thin * max(1, SCANS_PER_CHUNK // schedule.thin)
         # Warm-up looks at the parameters more often than they are kept.
@@ -298,7 +311,7 @@ class _Run:
             if warming and self.done == stop:
                 self._end_round(stop - starts[number])
             finished = self.done == schedule.total
-            if self.records.folder is not None and (finished or time.monotonic() - saved > CHECKPOINT_SECONDS):
+            if self.records.folder is not None and (finished or _elapsed(saved) > CHECKPOINT_SECONDS):
                 self._save()
                 saved = time.monotonic()
             if progress is not None:
@@ -310,7 +323,7 @@ class _Run:
             self.posterior, self.rungs, self.key,
             jnp.asarray(self.done), jnp.asarray(self.done + size), jnp.asarray(warming),
             self.method, EXPLORERS[self.sampler].target_acceptance,
-            self.scans_per_chunk // self.stride, self.stride, self.mesh,
+            self.scans_per_chunk // self.stride, self.stride, self.one_by_one, self.mesh,
         )  # fmt: skip
         self.state, output = _chunk(job, self.state)
         record, params = jax.tree.map(_on_host, output)
@@ -327,9 +340,9 @@ class _Run:
         params = jax.tree.map(lambda leaf: leaf[:, every - 1 :: every][:, : size // schedule.thin], params)
         for name, values in _named(record, params).items():
             is_draw = name.startswith("params")
-            if name not in self.records.arrays:
+            if not self.records.knows(name):
                 length = schedule.draws if is_draw else schedule.scans
-                self.records.allocate(name, (len(values), length, *values.shape[2:]), values.dtype, anew=start == 0)
+                self.records.allocate(name, (len(values), length, *values.shape[2:]), values.dtype)
             self.records.write(name, start // schedule.thin if is_draw else start, values)
 
     def _end_round(self, scans: int) -> None:
@@ -350,7 +363,7 @@ class _Run:
         self.records.flush()
         leaves = [_on_host(leaf) for leaf in jax.tree.leaves(self.state)]
         state = self.warmup.state() | {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
-        if self.records.writes and self.records.folder is not None:
+        if jax.process_index() == 0 and self.records.folder is not None:
             recorder.save_checkpoint(self.records.folder, state | {"done": np.asarray(self.done)})
 
     def restore(self, folder: File) -> None:
@@ -367,8 +380,6 @@ class _Run:
 
     def samples(self) -> Samples:
         """The finished run."""
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("records are written")
         order = jax.eval_shape(self.posterior.order_parameters, self._params())
         names = [f"order_{i}" for i in range(len(order))]
         structure = jax.tree.structure(self.state.replicas.params)
@@ -396,6 +407,17 @@ def _named(record: Scan, params: PyTree) -> dict[str, np.ndarray]:
     named = {name: getattr(record, name) for name in RECORDED}
     named |= {f"order_{i}": values for i, values in enumerate(record.order_parameters)}
     return named | {f"params_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(params))}
+
+
+def _elapsed(since: float) -> float:
+    """Seconds, by the first process's clock: all processes have to act alike."""
+    seconds = time.monotonic() - since
+    return seconds if jax.process_count() == 1 else float(multihost_utils.broadcast_one_to_all(np.asarray(seconds)))
+
+
+def _wait_for_others(moment: str) -> None:
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(moment)
 
 
 def _on_host(leaf: Any) -> np.ndarray:

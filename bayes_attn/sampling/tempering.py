@@ -62,9 +62,6 @@ class Method(NamedTuple):
     max_steps: int
     single_precision: bool
     """Explore in single precision; the outcome is accepted once more with the ratio in double precision."""
-    one_by_one: bool
-    """Chains one after the other (`lax.map`) instead of side by side (`vmap`): slower, but a chain's numbers then do
-    not depend, to the last bit, on how many chains a device holds."""
 
 
 def by_rung(replicas: Replicas) -> PyTree:
@@ -134,11 +131,6 @@ def scan(
     # Replica numbers are taken; the swaps' stream is the next.
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, count), (count - 1,)))(chain_keys)
 
-    def over_chains(function: Callable[..., Any], *per_chain: PyTree) -> Any:
-        if method.one_by_one:
-            return jax.lax.map(lambda arguments: function(*arguments), per_chain)
-        return jax.vmap(function)(*per_chain)
-
     def over_rungs(function: Callable[..., Any], posterior: PyTree, *trees: PyTree) -> Any:
         """`function` per rung, on the posterior there and trees whose leaves have the axes (rung, chain, ...)."""
         return jax.vmap(function, in_axes=(axis, *(0 for _ in trees)))(posterior, *trees)
@@ -154,7 +146,7 @@ def scan(
 
     def densities(posterior: PyTree, params: PyTree, controls: Controls) -> Float[Array, "rung chain"]:
         def one_rung(posterior: Posterior, params: PyTree, controls: Controls) -> Array:
-            return over_chains(lambda params: guarded(log_density(posterior, params, controls)), params)
+            return jax.vmap(lambda params: guarded(log_density(posterior, params, controls)))(params)
 
         return over_rungs(one_rung, posterior, params, controls)
 
@@ -166,14 +158,14 @@ def scan(
                 return explore(method.kernel, posterior, key, params, controls, step_size, scale, steps)
             return _explore_in_single_precision(method, posterior, key, params, controls, step_size, scale, steps)
 
-        return over_chains(one_chain, keys, params, step_sizes)
+        return jax.vmap(one_chain)(keys, params, step_sizes)
 
     keys, before = swapped_axes(explore_keys), swapped_axes(by_rung(replicas))
     explored = over_rungs(one_rung, at_rung, keys, before, step_sizes.T, rungs.controls, rungs.scale)
     if len(rungs.exact):
 
         def draw(posterior: Posterior, keys: Array, controls: Controls) -> Exploration:
-            return over_chains(lambda key: prior_draw(posterior, key, controls, method.single_precision), keys)
+            return jax.vmap(lambda key: prior_draw(posterior, key, controls, method.single_precision))(keys)
 
         drawn = over_rungs(draw, posterior_at(rungs.exact), keys[rungs.exact], pick(rungs.controls, rungs.exact))
         explored = jax.tree.map(lambda all_, some: all_.at[rungs.exact].set(some), explored, drawn)

@@ -110,7 +110,7 @@ def test_one_scan_leaves_exact_draws_exact(key: jax.Array, sampler: str, single:
     window = stats.truncnorm((low - mean[4]) / deviation[4] * np.sqrt(3), np.inf, mean[4], deviation[4] / np.sqrt(3))
     x = np.array(mean[:, None] + deviation[:, None] * jax.random.normal(key, (chains, 5, 3)))
     x[:, 4] += (window.rvs(chains, random_state=np.random.default_rng(4)) - x[:, 4].mean(-1))[:, None]
-    state, method = replicas(jnp.asarray(x)), Method(EXPLORERS[sampler].kernel, 5, single, False)
+    state, method = replicas(jnp.asarray(x)), Method(EXPLORERS[sampler].kernel, 5, single)
     steps, swapped = jnp.broadcast_to(jnp.array([0.5, 0.45, 0.4, 0.3, 0.3]), (chains, 5)), 0
     for number in range(3):
         state, record = one_scan(posterior, ladder, method, (0,), key, jnp.asarray(number), state, steps)
@@ -127,11 +127,10 @@ def test_one_scan_leaves_exact_draws_exact(key: jax.Array, sampler: str, single:
         assert min(value.pvalue for value in values) > 1e-3 / 70
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_what_is_recorded_belongs_to_the_recorded_state(key: jax.Array, one_by_one: bool) -> None:
+def test_what_is_recorded_belongs_to_the_recorded_state(key: jax.Array) -> None:
     posterior, path = Gaussian(), load_ladder([0.0, 0.2, 0.6])
     state = replicas(jax.vmap(jax.vmap(posterior.sample_prior))(jax.random.split(key, (5, 3)))["x"])
-    method = Method(EXPLORERS["hmc"].kernel, 4, False, one_by_one)
+    method = Method(EXPLORERS["hmc"].kernel, 4, False)
     for number in range(4):
         before = state
         state, record = one_scan(posterior, path, method, (0,), key, jnp.asarray(number), state, jnp.full((5, 3), 0.3))
