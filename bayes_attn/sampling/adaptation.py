@@ -126,7 +126,7 @@ def cumulative(position: Float[np.ndarray, " rung"], rejection: Float[np.ndarray
 
 def spaced(
     position: Float[np.ndarray, " rung"], rejection: Float[np.ndarray, " pair"], rungs: int
-) -> Float[np.ndarray, " rung"]:
+) -> Float[np.ndarray, " new_rung"]:
     """`rungs` positions with equal barriers between neighbours on each leg; the legs' ends stay."""
     sofar = cumulative(position, rejection)
     ends = np.arange(int(position[-1]) + 1)
@@ -198,7 +198,7 @@ class WarmUp:
             whole = order.shape[1] // stride
             self.spread.add(order[:, stride - 1 :: stride], draws[:, :whole])
 
-    def end_round(self, scans: int, step_size: Float[np.ndarray, "chain rung"]) -> Int[np.ndarray, " rung"] | None:
+    def end_round(self, scans: int, step_size: Float[np.ndarray, "chain rung"]) -> Int[np.ndarray, " new_rung"] | None:
         """Move the rungs, and learn the metric. Returns, if there are more rungs now, the old rung nearest to each.
 
         The last round keeps the metric, to which its step sizes belong, and the number of rungs, which it has sampled.
