@@ -1,4 +1,4 @@
-"""The command line: `bayes-attn theory`, `plan`, `phase-diagram` and `transition`.
+"""The command line: `bayes-attn theory`, `plan`, `phase-diagram`, `sample` and `transition`.
 
 Nothing heavy is imported before the arguments are understood.
 """
@@ -22,6 +22,7 @@ from bayes_attn.errors import InvalidInput, require
 from bayes_attn.workflow.settings import (
     PhaseDiagramSettings,
     PlanSettings,
+    SampleSettings,
     TheorySettings,
     TransitionSettings,
     model_json,
@@ -39,11 +40,14 @@ Command = (
     Annotated[TheorySettings, tyro.conf.subcommand("theory", prefix_name=False)]
     | Annotated[PlanSettings, tyro.conf.subcommand("plan", prefix_name=False)]
     | Annotated[PhaseDiagramSettings, tyro.conf.subcommand("phase-diagram", prefix_name=False)]
+    | Annotated[SampleSettings, tyro.conf.subcommand("sample", prefix_name=False)]
     | Annotated[TransitionSettings, tyro.conf.subcommand("transition", prefix_name=False)]
 )
 
 
-def _parse(arguments: list[str] | None) -> TheorySettings | PlanSettings | PhaseDiagramSettings | TransitionSettings:
+def _parse(
+    arguments: list[str] | None,
+) -> TheorySettings | PlanSettings | PhaseDiagramSettings | SampleSettings | TransitionSettings:
     """Tyro's parser, with its boxed error messages folded into one line."""
     complaint = io.StringIO()
     try:
@@ -255,6 +259,57 @@ def _phase_diagram(settings: PhaseDiagramSettings, stopped: threading.Event) -> 
     console.print(f"Figure: {folder / NAME}.png", highlight=False, soft_wrap=True)
 
 
+def _sample(settings: SampleSettings, stopped: threading.Event) -> None:
+    from bayes_attn.workflow.sampling_job import RECORDS, run_sample
+
+    try:
+        with _progress(stopped) as tell:
+            results, folder = run_sample(settings, tell)
+    except KeyboardInterrupt:
+        if settings.out is not None and (settings.out / RECORDS).is_dir():
+            line = f"bayes-attn: interrupted; the same command with --resume goes on in {settings.out}."
+            print(line, file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+        raise
+    if settings.json:
+        print(json.dumps(results, allow_nan=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(collapse_padding=True)
+    controls = {"inverse_temperature": "β", "load": "load", "field": "field"}
+    varying = [name for name in controls if len({row[name] for row in results["rows"]}) > 1]
+    for name in ("rung", *(controls[name] for name in varying), "m", "q", "ESS", "R-hat", "swap", "log Z ratio"):
+        table.add_column(name, justify="right", no_wrap=True)
+    swaps = [*(f"{rate:.2f}" for rate in results["swap_rates"] or []), *[""] * results["rungs"]]
+    for number, row in enumerate(results["rows"]):
+        ratio = "" if row["log_ratio"] is None else f"{row['log_ratio']:.2f} ± {row['log_ratio_error']:.2f}"
+        table.add_row(
+            str(number), *(f"{row[name]:.3f}" for name in varying),
+            f"{row['copy_mass']:.4f} ± {row['copy_mass_error']:.4f}", f"{row['participation']:.4f}",
+            f"{row['ess']:.0f}", f"{row['rhat']:.3f}", swaps[number], ratio,
+        )  # fmt: skip
+    console.print(table)
+    if results["round_trips"] is not None:
+        console.print(
+            f"Round trips: {results['round_trips']:,} ({results['round_trip_rate_ratio']:.2f} of the predicted rate); "
+            f"communication barrier {results['communication_barrier']:.2f}.",
+            highlight=False,
+        )
+    if results["phase_round_trips"] is not None:
+        console.print(f"Round trips between the phases: {results['phase_round_trips']:,}.", highlight=False)
+    if results["copy_weight"] is not None:
+        console.print(
+            f"Share of the copy phase: {results['copy_weight']:.3f} ± {results['copy_weight_error']:.3f}.",
+            highlight=False,
+        )
+    for advice in results["advice"]:
+        console.print(f"Advice: {advice}.", highlight=False)
+    console.print(f"Folder: {folder}", highlight=False, soft_wrap=True)
+
+
 def _transition(settings: TransitionSettings, stopped: threading.Event) -> None:
     from bayes_attn.workflow.experiment import run_transition
 
@@ -291,7 +346,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point.
 
     Exit codes: 0 done, 1 the theory could not be solved for these settings, 2 bad input, 130 interrupted; except for 0,
-    with one line on standard error and nothing written.
+    with one line on standard error and nothing written (an interrupted `sample` keeps what it has, to be resumed).
     """
     try:
         stopped = _heed_signals()
@@ -304,6 +359,8 @@ def main(arguments: list[str] | None = None) -> None:
             _plan(settings)
         elif isinstance(settings, PhaseDiagramSettings):
             _phase_diagram(settings, stopped)
+        elif isinstance(settings, SampleSettings):
+            _sample(settings, stopped)
         else:
             _transition(settings, stopped)
     except InvalidInput as error:

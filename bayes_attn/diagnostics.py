@@ -4,15 +4,18 @@ Arviz is imported inside the functions, because it takes seconds.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bayes_attn.sampling import Samples
+from bayes_attn.sampling import Controls, Samples
 
 DESCRIPTIONS = {
     "load": "load, the dimensionless data amount",
+    "inverse_temperature": "inverse temperature, which multiplies the log-likelihood",
+    "field": "field h, which adds size * h * m to the log-density",
     "logits": "attention logits",
     "copy_mass": "copy mass m: mean weight on the key to be copied",
     "participation": "participation q: mean over queries of the sum of squared weights",
@@ -80,20 +83,29 @@ def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
     return depth(values.ravel()), float(error)
 
 
-def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[str, np.ndarray]) -> xr.DataTree:
-    """Samples of one path as an arviz DataTree.
+def to_datatree(
+    samples: Samples,
+    parameter: str,
+    dims: list[str],
+    coords: dict[str, np.ndarray],
+    rungs: list[int] | None = None,
+    along: Literal["load", "rung"] = "load",
+) -> xr.DataTree:
+    """Samples at some rungs (default: all) as an arviz DataTree, the rungs' axis named and numbered by `along`.
 
-    Groups: `posterior` (the parameters, named `parameter` with dimensions (chain, draw, load, *dims), and the order
-    parameters at the same draws), `sample_stats` (lp, acceptance_rate, diverging, replica), and `every_scan` (order
-    parameters, lp and swap acceptance at every scan, dimensions (chain, scan, load) and (chain, scan, pair)).
+    Groups, for the loads: `posterior` (the parameters, named `parameter`, (chain, draw, load, *dims), and the order
+    parameters at the same draws), `sample_stats` (lp, acceptance_rate, diverging, replica), `every_scan` (order
+    parameters and lp at every scan, dimensions (chain, scan, load)), and `ladder` (the whole path: controls by rung,
+    and swap acceptance, dimensions (chain, scan, pair)).
     """
     import arviz as az
 
+    whole, samples = samples, samples if rungs is None else samples.at(rungs)
     thin = samples.schedule.thin
     names = samples.order_parameters._fields
     order = dict(zip(names, samples.order_parameters, strict=True))
     at_draws = slice(thin - 1, None, thin)
-    load = np.asarray(samples.path.load)
+    number = np.asarray(samples.path.load) if along == "load" else np.arange(samples.rungs)
     stats = {
         "lp": samples.log_density,
         "acceptance_rate": samples.acceptance,
@@ -105,16 +117,18 @@ def to_datatree(samples: Samples, parameter: str, dims: list[str], coords: dict[
             "posterior": {parameter: samples.params} | {name: values[:, at_draws] for name, values in order.items()},
             "sample_stats": {name: values[:, at_draws] for name, values in stats.items()},
         },
-        coords={"load": load} | coords,
-        dims={name: ["load"] for name in [*order, *stats]} | {parameter: ["load", *dims]},
+        coords={along: number} | coords,
+        dims={name: [along] for name in [*order, *stats]} | {parameter: [along, *dims]},
     )
-    every = {name: (("chain", "scan", "load"), values.astype(np.float32)) for name, values in order.items()}
-    every["lp"] = (("chain", "scan", "load"), samples.log_density)
-    every["swap_acceptance"] = (("chain", "scan", "pair"), samples.swap_acceptance.astype(np.float32))
+    every = {name: (("chain", "scan", along), values.astype(np.float32)) for name, values in order.items()}
+    every["lp"] = (("chain", "scan", along), samples.log_density)
     # The groups share the coordinates of the chains and loads.
     tree["every_scan"] = xr.DataTree(
-        xr.Dataset(every, coords={"chain": np.arange(len(samples.log_density)), "load": load})
+        xr.Dataset(every, coords={"chain": np.arange(len(samples.log_density)), along: number})
     )
+    ladder = {name: ("rung", np.asarray(getattr(whole.path, name))) for name in Controls._fields[:3]}
+    swaps = {"swap_acceptance": (("chain", "scan", "pair"), whole.swap_acceptance.astype(np.float32))}
+    tree["ladder"] = xr.DataTree(xr.Dataset(ladder | swaps))
     for group in tree.children.values():
         for name in DESCRIPTIONS.keys() & group.dataset.variables.keys():
             group[name].attrs["long_name"] = DESCRIPTIONS[name]

@@ -85,3 +85,13 @@ def _one_ratio(
 
     low, high = min(forward, backward) - 1.0, max(forward, backward) + 1.0
     return float(root_scalar(excess, bracket=(low, high), xtol=1e-12).root), forward, backward
+
+
+def phase_weight(ratios: LogRatios) -> tuple[float, float]:
+    """Share of the last rung's phase among those of the first and the last rung, with its error.
+
+    For a path whose ends are the two phases of one posterior (`sampling.four_legs`): the ratio of their normalisations
+    is the ratio of their weights.
+    """
+    weight = float(expit(ratios.value[-1]))
+    return weight, weight * (1 - weight) * float(ratios.error[-1])

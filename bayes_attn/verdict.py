@@ -41,7 +41,9 @@ class Verdict:
     """Largest difference of |copy mass| between cold and hot starts over the rungs, in standard errors."""
 
 
-def judge(samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[float, float]) -> Verdict:
+def judge(
+    samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[float, float], rungs: list[int] | None = None
+) -> Verdict:
     """Judge one run of the copy task along the data amount.
 
     Parameters
@@ -50,15 +52,16 @@ def judge(samples: Samples, hot: Bool[np.ndarray, " chain"], borders: tuple[floa
     hot: which chains started from the copy pattern.
     borders: copy masses below the first count as the disordered phase, above the second as the copy phase; round
         trips between phases are counted with them.
+    rungs: those of the path that are judged (default: all); a path may lead through others.
     """
-    copy_mass = np.abs(samples.order_parameters[0])
+    rows = list(range(samples.rungs)) if rungs is None else rungs
+    copy_mass = np.abs(samples.order_parameters[0][:, :, rows])
     symbol = "|m|" if np.any(samples.order_parameters[0] < 0) else "m"
-    rungs = copy_mass.shape[-1]
-    estimates = tuple(estimate(copy_mass[:, :, rung]) for rung in range(rungs))
-    depths = [two_peaks(copy_mass[:, :, rung]) for rung in range(rungs)]
+    estimates = tuple(estimate(copy_mass[:, :, row]) for row in range(len(rows)))
+    depths = [two_peaks(copy_mass[:, :, row]) for row in range(len(rows))]
     rung = int(np.argmax([depth for depth, _ in depths]))
     depth, depth_error = depths[rung]
-    trips = samples.phase_round_trips(*borders)
+    trips = samples.phase_round_trips(*borders, rows)
     difference = _cold_hot_difference(copy_mass, hot)
 
     doubts = []

@@ -71,6 +71,13 @@ def test_results(small: Path) -> None:
         assert abs(row["copy_mass"] - row["theory_copy_mass"]) < 4.5 * row["copy_mass_error"] + 0.02 * row["copy_mass"]
         assert row["rhat"] < 1.1
     assert results["phase_round_trips"] > 10
+    assert results["path"] == "load"
+    assert results["rungs"] >= 10
+    assert results["scans"] == 4_000
+    assert 1 < results["communication_barrier"] < results["rungs"]
+    assert 0.1 < results["round_trip_rate_ratio"] < 1.5
+    assert abs(results["copy_weight"] - 0.5) < 4.5 * results["copy_weight_error"] + 0.05
+    assert results["copy_weight_error"] < 0.1
     assert results["seconds"] > 0
     assert results["versions"]["jax"]
 
@@ -158,6 +165,7 @@ BAD_TRANSITION = {
         ["--tokens", "{tmp}/good.npy", "--zipf", "1"],
         "`zipf` does not go with own tokens, whose frequencies are counted, got 1.0",
     ),
+    "path": (["--path", "round"], "`path` must be load or detour, got 'round'"),
     "seed": (["--seed", "-1"], "`seed` must be an integer of at least 0, got -1"),
     "one token": (["--tokens", "{tmp}/same.npy"], "`tokens` must hold at least two different tokens, got 1"),
     "missing tokens": (["--tokens", "{tmp}/none.npy"], "`tokens` must be a file that exists"),
@@ -341,3 +349,108 @@ def test_an_interrupt_that_python_swallows_is_remembered() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("stopped\n", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "rungs"),
+    [
+        (["--path", "temperature", "--rungs", "5"], 5),
+        (["--path", "load", "--load", "1.0", "--sampler", "mala"], 8),
+        (["--path", "field", "--load", "0.5", "--field", "2", "--precision", "mixed"], 8),
+        (["--path", "coexistence", "--sampler", "langevin", "--rungs", "4"], 4),
+        (["--path", "four-legs", "--rungs", "9"], 9),
+        (["--rungs", "1", "--load", "1.0", "--sampler", "nuts"], 1),
+        (["--load", "1.0", "--sampler", "tempered-smc"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_sampling_along_any_path(
+    options: list[str], rungs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--warmup", "60", "--draws", "3", "--thin", "10", "--chains", "2", "--max-steps", "2"]
+    results = run(capsys, "sample", *options, *size, "--out", str(tmp_path / "run"))
+    assert results["rungs"] == len(results["rows"]) == rungs
+    assert results["scans"] == 30
+    folder = tmp_path / "run"
+    assert json.loads((folder / "results.json").read_text()) == results
+    with xr.open_datatree(folder / "posterior.nc", engine="netcdf4") as tree:
+        assert tree["posterior"]["logits"].dims == ("chain", "draw", "rung", "query", "key")
+        assert tree["posterior"]["logits"].shape == (2, 3, rungs, 16, 16)
+        np.testing.assert_allclose(tree["ladder"]["load"], [row["load"] for row in results["rows"]])
+    if "smc" not in options[-1]:
+        assert np.load(folder / "records" / "order_0.npy").shape == (2, 30, rungs)
+    for key in (
+        "path",
+        "sampler",
+        "round_trips",
+        "phase_round_trips",
+        "communication_barrier",
+        "round_trip_rate_ratio",
+    ):
+        assert key in results
+    if options[1] == "coexistence":
+        assert 0 <= results["copy_weight"] <= 1
+    elif options[1] != "four-legs":
+        assert results["copy_weight"] is None
+
+
+def test_a_sampling_run_is_resumed_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C: exit code 130 and how to go on; then the same numbers as a run that nobody stopped."""
+    options = ["sample", "--load", "2", "--rungs", "4", "--chains", "2", "--warmup", "3000", "--draws", "100"]
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    arguments = [*options, "--out", str(tmp_path / "stopped")]
+    code = f"{heed}; from bayes_attn.cli import main; main({arguments!r})"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "stopped" / "records" / "checkpoint.npz").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"interrupted; the same command with --resume goes on in {tmp_path / 'stopped'}." in errors
+    resumed = run(capsys, *arguments, "--resume")
+    whole = run(capsys, *options, "--out", str(tmp_path / "whole"))
+    for results in (resumed, whole):
+        del results["seconds"]
+    assert resumed == whole
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--resume", "--seed", "1"])
+    assert stop.value.code == 2
+    assert "`seed` was 0 there, got 1" in capsys.readouterr().err
+
+
+BAD_SAMPLE = {
+    "path": (
+        ["--path", "round"],
+        "`path` must be one of temperature, load, field, coexistence, four-legs, got 'round'",
+    ),
+    "no field": (["--path", "field"], "`field` must be set with path field, got None"),
+    "a field": (["--field", "1"], "`field` goes with path field or four-legs, got 1.0"),
+    "load": (["--load", "-1"], "`load` must be at least 0, got -1.0"),
+    "rungs": (["--rungs", "few"], "`rungs` must be \"auto\" or a positive integer, got 'few'"),
+    "too few rungs": (["--path", "four-legs", "--rungs", "3"], "`rungs` must be an integer of at least 5"),
+    "sampler": (["--sampler", "gibbs"], "`sampler` must be one of hmc, nuts, mala, langevin"),
+    "precision": (["--precision", "half"], "`precision` must be double or mixed, got 'half'"),
+    "chains": (["--chains", "0"], "`chains` must be an integer of at least 1, got 0"),
+    "draws": (["--draws", "0"], "`draws` must be an integer of at least 1, got 0"),
+    "nothing to resume": (["--resume"], "`out` must be the folder of the run to resume"),
+    "crossover": (
+        ["--path", "coexistence", "--length", "10", "--vocab", "10"],
+        "`path` must not be coexistence where the theory has no first-order transition",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SAMPLE)
+def test_bad_sampling_runs_are_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options, message = BAD_SAMPLE[name]
+    with pytest.raises(SystemExit) as stop:
+        main(["sample", *options])
+    captured = capsys.readouterr()
+    assert (stop.value.code, captured.out) == (2, "")
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []

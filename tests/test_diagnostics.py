@@ -74,6 +74,7 @@ def test_datatree_keeps_everything_and_survives_a_file(tmp_path) -> None:
         np.testing.assert_array_equal(back["posterior"]["x"], one.params)
         np.testing.assert_array_equal(back["posterior"]["load"], LOADS)
         assert back["sample_stats"]["lp"].dims == ("chain", "draw", "load")
+        assert back["ladder"]["swap_acceptance"].dims == ("chain", "scan", "pair")
         np.testing.assert_array_equal(back["every_scan"]["lp"], samples.log_density)
         np.testing.assert_array_equal(back["sample_stats"]["lp"], samples.log_density[:, 9::10])
         # The thinned order parameters belong to the thinned parameters.

@@ -12,6 +12,7 @@ from bayes_attn.sampling.controls import (
     log_density,
     temperature_path,
 )
+from bayes_attn.sampling.pilot import Pilot, pilot
 from bayes_attn.sampling.run import sample
 from bayes_attn.sampling.samples import Advice, Round, Samples, Schedule
 from bayes_attn.sampling.starts import Starts
@@ -20,6 +21,7 @@ __all__ = [
     "Advice",
     "Controls",
     "Path",
+    "Pilot",
     "Round",
     "Samples",
     "Schedule",
@@ -31,6 +33,7 @@ __all__ = [
     "load_ladder",
     "load_path",
     "log_density",
+    "pilot",
     "sample",
     "temperature_path",
 ]

@@ -14,6 +14,8 @@ from bayes_attn.sampling.controls import Controls
 
 LEAST_SWAP_RATE = 0.25
 LEAST_RATE_RATIO = 0.2
+LEAST_TRIPS_DUE = 3.0
+"""Predicted round trips per replica, from which on their absence says something."""
 
 
 class Advice(Enum):
@@ -180,11 +182,13 @@ class Samples:
         found = []
         if self.rungs > 1 and self.sampler not in INDEPENDENT:
             trips = self.round_trips()
+            # Only then was each replica's first trip due.
+            long_enough = self.replica_at.shape[1] * self.predicted_round_trip_rate > LEAST_TRIPS_DUE * self.rungs
             if np.min(self.swap_rate) < LEAST_SWAP_RATE:
                 found.append(Advice.MORE_RUNGS)
             if trips == 0:
                 found.append(Advice.NO_ROUND_TRIP)
-            elif self.round_trip_rate_ratio < LEAST_RATE_RATIO:
+            elif long_enough and self.round_trip_rate_ratio < LEAST_RATE_RATIO:
                 found.append(Advice.SLOW_EXPLORATION)
         if np.any(self.divergent):
             found.append(Advice.DIVERGENCES)

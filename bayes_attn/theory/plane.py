@@ -141,7 +141,8 @@ def way_to_end(posterior: CopyPosterior) -> tuple[Float[np.ndarray, " vertex"], 
             weight = np.exp(tilted - tilted.max())
             return float(np.log(trapezoid(weight[c], m[c])) - np.log(trapezoid(weight[~c], m[~c])))
 
-        width = line.spinodal_high - line.spinodal_low
+        # The log-odds rise with the field, by about 10 within this width.
+        width = line.spinodal_high - line.spinodal_low + 10 / (rows * (line.copied[0] - line.disordered[0]))
         bracket = line.critical - width, line.critical + width
         fields.append(root_scalar(log_odds, bracket=bracket, rtol=1e-8).root)
     whole = np.array([*fields, end.field])

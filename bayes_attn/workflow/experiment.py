@@ -8,20 +8,21 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Float
 
 from bayes_attn import theory
-from bayes_attn.diagnostics import to_datatree
+from bayes_attn.diagnostics import Estimate, estimate, to_datatree
 from bayes_attn.errors import InvalidInput, require, require_integer
 from bayes_attn.posterior import CopyPosterior, DataSet, Population
-from bayes_attn.sampling import Samples, Schedule, load_ladder, sample
+from bayes_attn.sampling import Path as ControlPath
+from bayes_attn.sampling import Samples, Schedule, Starts, coexistence_path, detour, load_path, sample
 from bayes_attn.tasks import CopyTask
 from bayes_attn.theory import Density, Transition
 from bayes_attn.verdict import Verdict, judge
@@ -37,6 +38,8 @@ MULTIPLES = np.array(
 )
 """Rungs, in units of the load at which the theory puts the transition; the last two thirds matter most."""
 SMALL_MULTIPLES = np.array([0, 0.2, 0.4, 0.6, 0.8, 0.92, 1.0, 1.08, 1.2, 1.4])
+LARGEST_BARRIER = 2.0
+"""In kT: above it the ladder goes round the critical end point."""
 HISTOGRAM_MULTIPLES = (0.92, 1.0, 1.08)
 
 
@@ -50,12 +53,33 @@ class TransitionRun:
     densities: list[Density | None]
     """Of the copy mass (of its magnitude for linear attention), per rung, from the theory; None where it has none."""
     samples: Samples
+    """On the whole path."""
+    rungs: list[int]
+    """Those of `samples` that lie along the data amount, without a field: the rows of every table."""
     verdict: Verdict
     seconds: float
 
+    @cached_property
+    def shown(self) -> Samples:
+        """The samples at the rows."""
+        return self.samples.at(self.rungs)
+
     @property
     def loads(self) -> Float[np.ndarray, " rung"]:
-        return np.asarray(self.samples.path.load)
+        return np.asarray(self.shown.path.load)
+
+    @property
+    def path(self) -> str:
+        """How the ladder crosses the transition: "load" or "detour"."""
+        return "detour" if np.any(np.asarray(self.samples.path.field) != 0) else "load"
+
+    @cached_property
+    def copy_weight(self) -> Estimate | None:
+        """Share of the copy phase at the transition; None where there is no first-order one, or it was not reached."""
+        cut, critical = self.transition.copy_mass_barrier, self.transition.critical_load
+        if cut is None or critical is None or self.loads[-1] < critical:
+            return None
+        return estimate((self.copy_mass[:, :, self.rung_near(critical)] > cut).astype(float))
 
     @property
     def data(self) -> Float[np.ndarray, " rung"]:
@@ -65,7 +89,7 @@ class TransitionRun:
     @property
     def copy_mass(self) -> Float[np.ndarray, "chain scan rung"]:
         """Sampled copy mass; its magnitude for linear attention, whose posterior is symmetric in m."""
-        values = self.samples.order_parameters[0]
+        values = self.shown.order_parameters[0]
         return np.abs(values) if self.settings.attention == "linear" else values
 
     @property
@@ -185,6 +209,7 @@ def run_transition(
         require(different > 1, "transition", "tokens", "must hold at least two different tokens", different)
         base = population(settings, tuple((counts / counts.sum()).tolist()))
     require_integer("transition", "seed", settings.seed, least=0)
+    require(settings.path in (None, "load", "detour"), "transition", "path", "must be load or detour", settings.path)
     kind = "dataset" if tokens is not None or settings.posterior == "dataset" else "population"
     size = f"L{settings.length}-V{settings.vocab}"
     name = f"transition-{settings.attention}-{size}-{kind}-seed{settings.seed}" + "-small" * settings.small
@@ -193,33 +218,36 @@ def run_transition(
         tell("theory", 0.0)
         transition = theory.transition(base)
         posterior, loads = _posterior_and_loads(settings, base, tokens, transition)
+        path, joints = _path(settings, base, transition, loads)
         densities = theory.densities(base, list(loads))
         if settings.attention == "linear":
             densities = [None if density is None else _magnitude(density) for density in densities]
         tell("theory", 1.0)
 
         tell("sampling", 0.0)
-        initial, hot = _starts(posterior, settings.seed, len(loads))
+        # Even chains start from exact prior draws, odd ones from the copy pattern.
         samples = sample(
             posterior,
-            load_ladder(loads),
-            initial,
+            path,
+            Starts((posterior.sample_prior, posterior.sample_copy), CHAINS),
             SMALL if settings.small else FULL,
             settings.seed,
             lambda done, total: tell("sampling", done / total),
+            rungs="auto",
         )
+        rungs = [int(np.flatnonzero(samples.position == joint)[0]) for joint in joints]
         if settings.prior != "iid":
             logits = jax.vmap(jax.vmap(jax.vmap(posterior.prior.logits)))(samples.params)
             samples = replace(samples, params=np.asarray(logits))
         tell("report", 0.0)
         borders = _borders(transition, densities)
         run = TransitionRun(
-            settings, posterior, transition, densities, samples,
-            judge(samples, hot, borders), time.perf_counter() - began,
+            settings, posterior, transition, densities, samples, rungs,
+            judge(samples, np.arange(CHAINS) % 2 == 1, borders, rungs), time.perf_counter() - began,
         )  # fmt: skip
         results = results_json(run)
         positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
-        tree = to_datatree(samples, "logits", ["query", "key"], positions)
+        tree = to_datatree(samples, "logits", ["query", "key"], positions, rungs)
         tree.attrs["results"] = json.dumps(results)
         tree.to_netcdf(scratch / "posterior.nc", engine="netcdf4")
         write_report(run, results, scratch)
@@ -244,12 +272,7 @@ def _posterior_and_loads(
     settings: TransitionSettings, base: Population, tokens: np.ndarray | None, transition: Transition
 ) -> tuple[CopyPosterior, Float[np.ndarray, " rung"]]:
     """What to sample, and at which loads: multiples of the theory's transition, in whole sequences for a data set."""
-    multiples = SMALL_MULTIPLES if settings.small else MULTIPLES
-    # Differences of the action between rungs grow with the size; so does the number of rungs.
-    pieces = max(1, round(np.sqrt(settings.length * settings.vocab) / 16))
-    fractions = np.linspace(0, 1, pieces, endpoint=False)
-    multiples = np.append((multiples[:-1, None] + np.diff(multiples)[:, None] * fractions).ravel(), multiples[-1])
-    loads = multiples * transition.steepest_load
+    loads = (SMALL_MULTIPLES if settings.small else MULTIPLES) * transition.steepest_load
     if tokens is None and settings.posterior != "dataset":
         return base, loads
     wanted = np.round([base.num_sequences(load) for load in loads]).astype(int)
@@ -269,18 +292,24 @@ def _posterior_and_loads(
     return posterior, np.array([posterior.load(int(amount)) for amount in wanted])
 
 
-def _starts(posterior: CopyPosterior, seed: int, rungs: int) -> tuple[PyTree, Bool[np.ndarray, " chain"]]:
-    """Starts of every replica, and which chains are hot: odd ones."""
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x57A7), (CHAINS, rungs))
-    cold = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
-    copied = jax.vmap(jax.vmap(posterior.sample_copy))(keys)
-    hot = np.arange(CHAINS) % 2 == 1
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b])[_interleaved(hot)], cold, copied), hot
+def _path(
+    settings: TransitionSettings, base: Population, transition: Transition, loads: Float[np.ndarray, " row"]
+) -> tuple[ControlPath, list[int]]:
+    """The path to sample on, and at which of its joints the loads are.
 
-
-def _interleaved(hot: Bool[np.ndarray, " chain"]) -> Int[np.ndarray, " chain"]:
-    """Which of the cold and then the hot starts each chain takes."""
-    return np.arange(len(hot)) + len(hot) * hot
+    Where the barrier is high, swaps along the data amount cannot carry a phase across the transition. The path then
+    leaves it there, follows the line of coexistence to its critical end point, where phases change freely, and returns.
+    """
+    high = transition.order == "first" and (transition.barrier or 0.0) > LARGEST_BARRIER
+    reached = [load for load in loads[1:-1] if load <= (transition.critical_load or 0.0) * (1 + 1e-9)]
+    if settings.path == "load" or (settings.path is None and not (high and reached)):
+        return load_path(loads), list(range(len(loads)))
+    require(transition.order == "first", "transition", "path", "needs a first-order transition", settings.path)
+    require(len(reached) > 0, "transition", "path", "needs data up to the transition and beyond", settings.path)
+    at = float(min(loads[1:-1], key=lambda load: abs(load - transition.steepest_load)))
+    line_loads, line_fields = theory.way_to_end(base)
+    line = coexistence_path(np.concatenate([[at], line_loads[1:]]), line_fields)
+    return detour(loads, at, line)
 
 
 def _magnitude(density: Density) -> Density:
@@ -302,7 +331,8 @@ def _borders(transition: Transition, densities: list[Density | None]) -> tuple[f
 
 def results_json(run: TransitionRun) -> dict[str, Any]:
     """The content of results.json."""
-    participation = run.samples.order_parameters[1].mean(axis=(0, 1))
+    participation = run.shown.order_parameters[1].mean(axis=(0, 1))
+    weight, ratio = run.copy_weight, run.samples.round_trip_rate_ratio
     rows = [
         {
             "load": float(run.loads[i]),
@@ -329,10 +359,17 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         "depth": run.verdict.depth,
         "depth_error": run.verdict.depth_error,
         "chains": CHAINS,
+        "path": run.path,
         "scans": run.samples.schedule.scans,
+        "rungs": run.samples.rungs,
         "round_trips": run.samples.round_trips(),
         "phase_round_trips": run.verdict.phase_round_trips,
+        "communication_barrier": run.samples.communication_barrier,
+        "round_trip_rate_ratio": ratio if np.isfinite(ratio) else None,
+        "copy_weight": None if weight is None else weight.mean,
+        "copy_weight_error": None if weight is None else weight.error,
         "swap_rates": run.samples.swap_rate.tolist(),
+        "advice": [advice.value for advice in run.samples.advice()],
         "divergences": int(run.samples.divergent.sum()),
         "seed": run.settings.seed,
         "small": run.settings.small,

@@ -138,7 +138,7 @@ def _mean_weights(run: TransitionRun, rung: int) -> np.ndarray:
     """Mean attention matrix over the recorded draws; for linear attention after turning each to m > 0."""
     import jax
 
-    logits = run.samples.params[:, :, rung].reshape(-1, run.settings.length, run.settings.length)
+    logits = run.shown.params[:, :, rung].reshape(-1, run.settings.length, run.settings.length)
     kind, visible = attention_kind(run.settings.attention), run.posterior.task.visible
     weights = np.asarray(jax.vmap(lambda values: kind.weights(values, jax.numpy.asarray(visible)))(logits))
     if run.settings.attention == "linear":
@@ -158,11 +158,16 @@ def diagnostics(run: TransitionRun) -> Figure:
     panels[1].semilogy(run.loads, [e.ess for e in estimates], "o-", ms=4, color=GREEN)
     panels[1].yaxis.set_minor_formatter(NullFormatter())
     panels[1].set_ylabel(f"effective sample size of {run.symbol}")
-    middle = 0.5 * (run.loads[1:] + run.loads[:-1])
-    panels[2].plot(middle, run.samples.swap_rate, "o-", ms=4, color=RED)
-    panels[2].set_ylabel("swap rate of neighbouring loads")
+    pairs = np.arange(run.samples.rungs - 1) + 0.5
+    panels[2].plot(pairs, run.samples.swap_rate, "o-", ms=4, color=RED)
+    panels[2].set_ylabel("swap rate of neighbouring rungs")
     panels[2].set_ylim(0, 1)
-    for axes in panels:
+    panels[2].set_xlabel("rung of the path")
+    if run.path == "detour":
+        away = np.flatnonzero(np.asarray(run.samples.path.field) != 0)
+        panels[2].axvspan(away[0] - 1, away[-1] + 1, color=ORANGE, alpha=0.15, lw=0, label="round the end point")
+        panels[2].legend(loc="lower left")
+    for axes in panels[:2]:
         axes.set_xlabel("load α")
     return figure
 

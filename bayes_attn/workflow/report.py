@@ -12,6 +12,10 @@ from bayes_attn.workflow.experiment import TransitionRun
 from bayes_attn.workflow.figures import CAPTIONS, FIGURES
 from bayes_attn.workflow.settings import TransitionSettings
 
+PATHS = {
+    "load": "along the data amount",
+    "detour": "along the data amount, at α* round the critical end point and back",
+}
 HEADINGS = {
     "copy_mass": "Copy mass against data",
     "histograms": "Below, at and above the transition",
@@ -61,15 +65,16 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
 
 
 def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-    swaps = [f"{rate:.2f}" for rate in results["swap_rates"]] + [""]
-    return [
-        row | {"swap": swap, "theory": _fixed(row["theory_copy_mass"])}
-        for row, swap in zip(results["rows"], swaps, strict=True)
-    ]
+    return [row | {"theory": _fixed(row["theory_copy_mass"])} for row in results["rows"]]
 
 
 def _fixed(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def _share(results: dict[str, Any]) -> str:
+    weight = results["copy_weight"]
+    return "does not apply" if weight is None else f"{weight:.3f} ± {results['copy_weight_error']:.3f}"
 
 
 def _number(value: float | None, digits: int = 5, unit: str = "") -> str:
@@ -96,16 +101,21 @@ def _sampling_table(run: TransitionRun, results: dict[str, Any]) -> list[tuple[s
     return [
         ("posterior", results["posterior"]),
         ("chains (odd ones start from the copy pattern)", str(results["chains"])),
-        ("rungs", str(len(results["rows"]))),
+        ("path", PATHS[results["path"]]),
+        ("rungs", str(results["rungs"])),
         ("scans per chain, after warm-up", f"{results['scans']:,}"),
         ("largest R-hat", f"{max(row['rhat'] for row in results['rows']):.4f}"),
         ("smallest effective sample size", f"{min(row['ess'] for row in results['rows']):.0f}"),
-        ("round trips along the ladder", str(results["round_trips"])),
-        ("round trips between the phases", str(results["phase_round_trips"])),
+        ("round trips along the path", f"{results['round_trips']:,}"),
+        ("seen over predicted round trips", _number(results["round_trip_rate_ratio"], 2)),
+        ("communication barrier Λ", f"{results['communication_barrier']:.2f}"),
+        ("round trips between the phases", f"{results['phase_round_trips']:,}"),
+        ("share of the copy phase at α*", _share(results)),
         ("smallest swap rate", f"{min(results['swap_rates']):.2f}"),
         ("divergent transitions", str(results["divergences"])),
         ("cold against hot starts, largest difference", f"{verdict.cold_hot_difference:.1f} standard errors"),
         ("deepest valley between two peaks", f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"),
+        ("advice", "; ".join(results["advice"]) or "none"),
         ("seed", str(results["seed"])),
         ("time", f"{results['seconds']:.0f} s"),
     ]

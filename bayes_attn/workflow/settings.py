@@ -109,12 +109,61 @@ class TransitionSettings(ModelSettings):
     tokens: Annotated[Path | None, tyro.conf.arg(metavar="FILE.npy")] = None
     """A .npy file of your own sequences: integers of shape (P, L), each from 0 to V - 1. Without it the sequences of a
     data-set posterior are drawn from the seed."""
+    path: Annotated[str | None, tyro.conf.arg(metavar="load|detour")] = None
+    """How the ladder crosses the transition: load (along the data amount alone) or detour (at the transition also along
+    the line of coexistence to its critical end point and back). Default: detour where the barrier is above 2 kT."""
     seed: int = 0
     """Fixes every random number."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder for the results, new or empty. Default: a new folder below runs/."""
     small: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """A quick look: fewer data amounts and shorter chains."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print results.json on standard output and nothing else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleSettings(ModelSettings):
+    """Sample along one path, with any sampler; a killed run goes on with --resume.
+
+    Example: bayes-attn sample --path coexistence --length 24 --vocab 24 --out runs/line
+    """
+
+    path: Annotated[str, tyro.conf.arg(metavar="temperature|load|field|coexistence|four-legs")] = "load"
+    """temperature: from the prior to --load. load: from no data to --load. field: from 0 to --field at --load.
+    coexistence: from --load down the line of coexistence to beyond its critical end point. four-legs: from the
+    disordered to the copy phase at --load, round the end point."""
+    load: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """The target's load. Default: that of the transition."""
+    field: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """Where --path field ends, or how far --path four-legs goes. Default for four-legs: from the theory where there is
+    one, else from a short pilot."""
+    rungs: Annotated[str, tyro.conf.arg(metavar="auto|INT")] = "auto"
+    """Rungs on the path; auto adds them until neighbours' barrier is below one half. 1: the target alone."""
+    sampler: Annotated[str, tyro.conf.arg(metavar="hmc|nuts|mala|langevin|numpyro-nuts|blackjax-nuts|tempered-smc")] = (
+        "hmc"
+    )
+    """Explorer of replica exchange; the last three run every rung alone, as independent checks."""
+    chains: int = 4
+    """Independent chains; even ones start from prior draws, odd ones from the copy pattern."""
+    warmup: int = 1_000
+    """Scans thrown away, in rounds that double."""
+    draws: int = 200
+    """Recorded draws of the logits per chain."""
+    thin: int = 20
+    """Scans per recorded draw."""
+    max_steps: int = 8
+    """Leapfrog steps per scan are uniform on 1 ... this."""
+    precision: Annotated[str, tyro.conf.arg(metavar="double|mixed")] = "double"
+    """mixed: single precision for the explorer, corrected with the ratio in double precision."""
+    tokens: Annotated[Path | None, tyro.conf.arg(metavar="FILE.npy")] = None
+    """A .npy file of your own sequences; without it the population posterior is sampled."""
+    seed: int = 0
+    """Fixes every random number."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder for the results, new or empty. Default: a new folder below runs/."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in --out, which must have the same settings."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print results.json on standard output and nothing else."""
 

@@ -93,3 +93,25 @@ def test_a_precursor_in_linear_attention_and_none_in_softmax() -> None:
 
     assert growth(32, "linear") > 1.8 * growth(16, "linear") > 15
     assert growth(128, "softmax") < 1.1 < growth(32, "softmax") < growth(16, "softmax")
+
+
+def test_the_way_to_the_end_leads_from_the_transition_past_the_end_point(transition_16: Transition) -> None:
+    """Beside the line of equal depth by about the logarithm of the peaks' widths, over R times their distance."""
+    posterior = Population(CopyTask(16, 16))
+    end = theory.end_point(posterior)
+    loads, fields = theory.way_to_end(posterior)
+    assert (loads[0], fields[0]) == (transition_16.critical_load, 0.0)
+    assert loads[-2] == pytest.approx(end.load)
+    assert fields[-2] == pytest.approx(end.field)
+    assert loads[-1] < end.load
+    assert fields[-1] > end.field
+    assert np.all(np.diff(loads) < 0)
+    assert np.all(np.diff(fields) > 0)
+    depth = theory.coexistence_line(posterior, loads[1:8])
+    assert np.all(np.abs(fields[1:8] - [line.critical for line in depth]) < 0.03)
+    assert np.all(np.abs(fields[1:8] - [line.critical for line in depth]) > 1e-4)
+
+
+def test_there_is_no_way_from_a_crossover() -> None:
+    with pytest.raises(ArithmeticError, match="there is no first-order transition without a field"):
+        theory.way_to_end(Population(CopyTask(10, 10)))
