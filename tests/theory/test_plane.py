@@ -95,7 +95,7 @@ def test_a_precursor_in_linear_attention_and_none_in_softmax() -> None:
     assert growth(128, "softmax") < 1.1 < growth(32, "softmax") < growth(16, "softmax")
 
 
-def test_the_way_to_the_end_leads_from_the_transition_past_the_end_point(transition_16: Transition) -> None:
+def test_the_way_to_the_end_leads_from_the_transition_past_the_end_point(transition_16: theory.Transition) -> None:
     """Beside the line of equal depth by about the logarithm of the peaks' widths, over R times their distance."""
     posterior = Population(CopyTask(16, 16))
     end = theory.end_point(posterior)
