@@ -5,9 +5,7 @@ import tempfile
 from pathlib import Path
 
 os.environ["JAX_ENABLE_X64"] = "1"
-# One cache per worker: JAX does not write its entries whole, and another process might read half of one.
-CACHE = f"bayes_attn_test_cache_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / CACHE))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "bayes_attn_test_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 from jaxtyping import install_import_hook

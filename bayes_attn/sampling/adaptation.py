@@ -27,6 +27,8 @@ LEAST_DRAWS = 32
 """Of a phase at a rung, before its spread goes into the metric."""
 PRIOR_DRAWS = 10.0
 """How many draws the unit metric counts for (Stan counts 5 for a metric of 1e-3)."""
+MOST_GROWTH = 3
+"""How many times the rungs a round may ask for: where hardly a swap is accepted, the barrier is not well known."""
 LARGEST_INTERVAL = 0.5
 """Of the communication barrier between neighbouring rungs, for `rungs="auto"`: two rungs per unit of barrier."""
 
@@ -216,7 +218,7 @@ class WarmUp:
             before, wanted = self.position, rungs
             if self.grows and not is_last:
                 barriers = np.diff(cumulative(before, rate)(np.arange(int(before[-1]) + 1)))
-                wanted = max(rungs, min(2 * rungs, enough_rungs(barriers)))
+                wanted = max(rungs, min(MOST_GROWTH * rungs, enough_rungs(barriers)))
             self.position = spaced(before, rate, wanted)
             self.scale = resampled(self.position, before, self.scale)
             self.step_size = np.exp(resampled(self.position, before, np.log(self.step_size)))

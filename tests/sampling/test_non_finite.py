@@ -27,8 +27,9 @@ class Holed(Gaussian):
         return jnp.where((params["x"][0] > 1.0) & (load > 0), self.hole, value)
 
 
-@pytest.mark.parametrize("hole", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("sampler", EXPLORERS)
+@pytest.mark.parametrize(
+    ("sampler", "hole"), [*((name, np.nan) for name in EXPLORERS), ("nuts", np.inf), ("hmc", np.inf), ("hmc", -np.inf)]
+)
 def test_holes_are_never_entered_and_the_rest_is_sampled_right(sampler: str, hole: float) -> None:
     """Mean of the cut-off coordinate at 4.5 standard errors; NaN and +inf are counted, -inf is an edge."""
     posterior, loads = Holed(hole=hole), np.array([0.0, 0.1, 0.3])

@@ -51,14 +51,14 @@ def test_oracles_keep_no_files(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_all_samplers_agree_in_each_phase(softmax_16: Population) -> None:
-    """Mean m and q at one load in each phase: 24 differences at 4.5 combined standard errors (false alarm 2e-4)."""
+def test_samplers_agree_in_each_phase(softmax_16: Population) -> None:
+    """Mean m and q at one load in each phase: 8 differences at 4.5 combined standard errors (false alarm 6e-5)."""
     loads = [1.6, 3.4]
     keys = jax.random.split(jax.random.key(8), (4, 2))
     cold, hot = (jax.vmap(jax.vmap(draw))(keys) for draw in (softmax_16.sample_prior, softmax_16.sample_copy))
     starts = jax.numpy.stack([cold[:, 0], hot[:, 1]], 1)
     found = {}
-    for sampler in ("hmc", "nuts", "mala", "langevin", "numpyro-nuts", "blackjax-nuts"):
+    for sampler in ("hmc", "nuts", "numpyro-nuts"):
         schedule = Schedule(400, 20, 20) if "nuts" in sampler else Schedule(500, 80, 20)
         samples = sample(softmax_16, load_ladder(loads), starts, schedule, 2, sampler=sampler)
         found[sampler] = samples.order_parameters

@@ -114,4 +114,4 @@ def test_the_way_to_the_end_leads_from_the_transition_past_the_end_point(transit
 
 def test_there_is_no_way_from_a_crossover() -> None:
     with pytest.raises(ArithmeticError, match="there is no first-order transition without a field"):
-        theory.way_to_end(Population(CopyTask(10, 10)))
+        theory.way_to_end(Population(CopyTask(12, 12)))
