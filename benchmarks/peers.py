@@ -185,7 +185,7 @@ def flow_mc(posterior: Population, load: float, start: jax.Array, warmup: int, d
         jax.random.key(0), chains, size**2, lambda x, _: likelihood(matrix(x)) + prior(matrix(x)),
         n_local_steps=local, n_global_steps=1, n_training_loops=max(1, warmup // local),
         n_production_loops=max(1, draws // local), n_epochs=1, mala_step_size=0.1, rq_spline_n_layers=2,
-        n_temperatures=rungs, max_temperature=10.0, logprior=lambda x, _: prior(matrix(x)),
+        n_temperatures=rungs, max_temperature=10.0, n_tempered_steps=local, logprior=lambda x, _: prior(matrix(x)),
     )  # fmt: skip
     sampler = Sampler(
         n_dim=size**2, n_chains=chains, rng_key=jax.random.key(1), resource_strategy_bundles=bundle,

@@ -33,10 +33,11 @@ LARGEST_INTERVAL = 0.5
 """Of the communication barrier between neighbouring rungs, for `rungs="auto"`: two rungs per unit of barrier."""
 
 
-def round_ends(warmup: int) -> list[int]:
-    """Scan numbers at which the rounds of a warm-up end; each round is twice as long as the one before."""
+def round_ends(warmup: int, stride: int = 1) -> list[int]:
+    """Scan numbers at which the rounds of a warm-up end, each round twice the one before, in whole strides of scans."""
     rounds = max(1, int(math.log2(warmup / FIRST_ROUND + 1)))
-    return [warmup * (2**i - 1) // (2**rounds - 1) for i in range(1, rounds + 1)]
+    strides = warmup // stride
+    return [stride * (strides * (2**i - 1) // (2**rounds - 1)) for i in range(1, rounds + 1)]
 
 
 def start(step_size: Float[Array, "chain rung"], target: float) -> DualAveragingAdaptationState:
@@ -162,7 +163,8 @@ class WarmUp:
 
     Parameters
     ----------
-    warmup: scans in all.
+    warmup: scans in all, a multiple of `stride`.
+    stride: scans between two looks at the parameters.
     position: of the rungs to begin with.
     moves: whether the ladder may change.
     grows: whether it may get more rungs.
@@ -170,9 +172,16 @@ class WarmUp:
     """
 
     def __init__(
-        self, warmup: int, position: Float[np.ndarray, " rung"], moves: bool, grows: bool, dimension: int
+        self,
+        warmup: int,
+        stride: int,
+        position: Float[np.ndarray, " rung"],
+        moves: bool,
+        grows: bool,
+        dimension: int,
     ) -> None:
-        self.ends, self.moves, self.grows = round_ends(warmup), moves, grows
+        self.ends, self.moves, self.grows = round_ends(warmup, stride), moves, grows
+        self.stride = stride
         self.position = position
         self.scale = np.ones((len(position), dimension))
         self.step_size = np.full(len(position), INITIAL_STEP_SIZE)
@@ -190,15 +199,14 @@ class WarmUp:
         order: Float[np.ndarray, "chain scan rung"],
         rejection: Float[np.ndarray, "chain scan pair"],
         draws: Float[np.ndarray, "chain draw rung dimension"],
-        stride: int,
     ) -> None:
-        """Learn from one chunk: `rejection` is NaN where a pair was not tried; draws follow each `stride` scans."""
+        """Learn from one chunk: `rejection` is NaN where a pair was not tried; a draw follows every stride."""
         tried = ~np.isnan(rejection)
         self.rejected += np.stack([tried.sum(axis=(0, 1)), np.nansum(rejection, axis=(0, 1))])
         self.order.append(order)
         if self.spread is not None:
-            whole = order.shape[1] // stride
-            self.spread.add(order[:, stride - 1 :: stride], draws[:, :whole])
+            whole = order.shape[1] // self.stride
+            self.spread.add(order[:, self.stride - 1 :: self.stride], draws[:, :whole])
 
     def end_round(self, scans: int, step_size: Float[np.ndarray, "chain rung"]) -> Int[np.ndarray, " new_rung"] | None:
         """Move the rungs, and learn the metric. Returns, if there are more rungs now, the old rung nearest to each.

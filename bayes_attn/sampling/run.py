@@ -1,9 +1,10 @@
 """Running replica exchange: chunks compiled once, on one device or many, in memory or to disk, and resumable."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path as File
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
         job = eqx.combine(arrays, static)
         posteriors = conditioned(job.posterior, job.rungs.controls)
 
-        def step(number: Array, state: _State) -> tuple[_State, Scan]:
+        def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
             stepping = state.stepping
             sizes = jnp.exp(jnp.where(job.warming, stepping.log_step_size, stepping.log_step_size_avg))
             replicas, record = tempering.scan(posteriors, job.rungs, job.method, job.key, number, state.replicas, sizes)
@@ -90,17 +91,18 @@ def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
             stepping = jax.tree.map(lambda new, old: jnp.where(job.warming, new, old), adapted, stepping)
             return _State(replicas, stepping), record
 
-        def nothing(number: Array, state: _State) -> tuple[_State, Scan]:
-            blank = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(step, number, state)[1])
-            return state, blank
-
-        def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
-            return jax.lax.cond(number < job.stop, step, nothing, number, state)
-
-        def one_stride(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
+        def stride(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
             state, records = jax.lax.scan(one_scan, state, start + jnp.arange(job.stride))
             params = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tempering.by_rung(state.replicas))
             return state, (records, params)
+
+        def nothing(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
+            shapes = jax.eval_shape(stride, state, start)[1]
+            return state, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+        def one_stride(state: _State, start: Array) -> tuple[_State, tuple[Scan, PyTree]]:
+            # One condition per stride: at every scan it would cost a tenth of the time.
+            return jax.lax.cond(start < job.stop, stride, nothing, state, start)
 
         state, (records, params) = jax.lax.scan(one_stride, state, job.first + job.stride * jnp.arange(job.strides))
         records = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), records)
@@ -196,10 +198,12 @@ def sample(
         }
         recorder.open_folder(folder, description, resume)
         _wait_for_others("the folder is there")
+    stride = _stride(schedule)
+    schedule = replace(schedule, warmup=stride * math.ceil(schedule.warmup / stride))
     explorer = EXPLORERS[sampler]
     method = Method(explorer.kernel, schedule.max_steps, precision == "mixed")
     dimension = sum(leaf[0, 0].size for leaf in jax.tree.leaves(drawn))
-    warmup = WarmUp(schedule.warmup, position, isinstance(path, Path), rungs == "auto", dimension)
+    warmup = WarmUp(schedule.warmup, stride, position, isinstance(path, Path), rungs == "auto", dimension)
     mesh = _mesh(chains, devices)
     with closing(Recorder(folder)) as records:
         run = _Run(posterior, path, schedule, stream, sampler, method, mesh, one_by_one, warmup, records, drawn)
@@ -244,6 +248,11 @@ def _mesh(chains: int, devices: int | None) -> Mesh:
     return Mesh(np.array(available[:devices]), (CHAINS,))
 
 
+def _stride(schedule: Schedule) -> int:
+    """Warm-up looks at the parameters more often than they are kept: the largest divisor of `thin` that is allowed."""
+    return max(n for n in range(1, LARGEST_STRIDE + 1) if schedule.thin % n == 0)
+
+
 class _Run:
     """The state of a run between chunks, on the host."""
 
@@ -265,8 +274,7 @@ class _Run:
         self.sampler, self.method, self.mesh, self.one_by_one = sampler, method, mesh, one_by_one
         self.warmup, self.records = warmup, records
         self.scans_per_chunk = schedule.thin * max(1, SCANS_PER_CHUNK // schedule.thin)
-        # Warm-up looks at the parameters more often than they are kept.
-        self.stride = max(n for n in range(1, LARGEST_STRIDE + 1) if schedule.thin % n == 0)
+        self.stride = _stride(schedule)
         self.done = 0
         chains, rungs = jax.tree.leaves(drawn)[0].shape[:2]
         numbers = np.broadcast_to(np.arange(rungs), (chains, rungs))
@@ -334,7 +342,7 @@ class _Run:
             leaves = [leaf.reshape(*leaf.shape[:3], -1) for leaf in jax.tree.leaves(params)]
             order = np.asarray(record.order_parameters[0], dtype=float)
             draws = np.concatenate(leaves, axis=-1)
-            self.warmup.observe(order, np.where(tried, rejection, np.nan), draws, self.stride)
+            self.warmup.observe(order, np.where(tried, rejection, np.nan), draws)
             return
         start, every = self.done - schedule.warmup, schedule.thin // self.stride
         params = jax.tree.map(lambda leaf: leaf[:, every - 1 :: every][:, : size // schedule.thin], params)

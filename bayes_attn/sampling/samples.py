@@ -41,7 +41,8 @@ class Schedule:
 
     Parameters
     ----------
-    warmup: scans with adaptation, thrown away; in rounds, each twice as long as the one before.
+    warmup: scans with adaptation, thrown away; in rounds, each twice as long as the one before. Rounded up to whole
+        strides (the largest divisor of `thin` up to 10).
     draws: recorded draws of the parameters per chain.
     thin: scans per recorded draw (order parameters are recorded at every scan).
     max_steps: the explorer's steps per scan are uniform on 1 ... max_steps, one number for all chains and rungs.

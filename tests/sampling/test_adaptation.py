@@ -16,6 +16,8 @@ def test_rounds_double(warmup: int) -> None:
     assert np.all(sizes > 0)
     assert np.all(np.abs(sizes[1:] - 2 * sizes[:-1]) <= 2)
     assert sizes[0] >= min(warmup, adaptation.FIRST_ROUND // 2)
+    assert all(end % 10 == 0 for end in adaptation.round_ends(10 * warmup, 10))
+    assert adaptation.round_ends(10 * warmup, 10)[-1] == 10 * warmup
 
 
 def rejection(position: np.ndarray) -> np.ndarray:
@@ -74,13 +76,13 @@ def test_the_metric_is_that_of_the_phases_and_not_of_their_distance(random_numbe
 
 def test_a_ladder_that_is_too_coarse_grows(random_numbers: np.random.Generator) -> None:
     """Three rungs for a barrier of 6: more are asked for, but never in the last round, which has sampled its own."""
-    warmup = WarmUp(448, np.array([0.0, 0.5, 1.0]), moves=True, grows=True, dimension=1)
+    warmup = WarmUp(448, 1, np.array([0.0, 0.5, 1.0]), moves=True, grows=True, dimension=1)
     assert warmup.ends == [64, 192, 448]
     sizes = []
     for scans in (64, 128, 256):
         rungs = len(warmup.position)
         rejected = np.broadcast_to(rejection(warmup.position), (2, scans, rungs - 1))
-        warmup.observe(random_numbers.normal(size=(2, scans, rungs)), rejected, np.zeros((2, 0, rungs, 1)), scans + 1)
+        warmup.observe(random_numbers.normal(size=(2, scans, rungs)), rejected, np.zeros((2, scans, rungs, 1)))
         nearest = warmup.end_round(scans, np.full((2, rungs), 0.2))
         sizes.append(len(warmup.position))
         assert (nearest is None) == (sizes[-1] == rungs)
