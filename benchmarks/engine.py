@@ -225,7 +225,8 @@ def overhead(length: int, rungs: int, scans: int) -> dict[str, float]:
     over = jax.vmap(jax.vmap(one, (0, 0, None, None, None, None)), (0, 0, 0, 0, 0, None))
 
     @jax.jit
-    def bare(logits: jax.Array, key: jax.Array) -> jax.Array:
+    def bare(logits: jax.Array, key: jax.Array, path: Controls, sizes: jax.Array, scale: jax.Array) -> jax.Array:
+        # Controls and tuning are arguments, as they are for the engine: known beforehand, they would be folded in.
         def scan(logits: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
             length_key, key = jax.random.split(key)
             keys = jax.random.split(key, (rungs, CHAINS))
@@ -234,11 +235,11 @@ def overhead(length: int, rungs: int, scans: int) -> dict[str, float]:
         return jax.lax.scan(scan, logits, jax.random.split(key, scans))[0]
 
     logits = jnp.swapaxes(starts, 0, 1)
-    jax.block_until_ready(bare(logits, jax.random.key(0)))
+    jax.block_until_ready(bare(logits, jax.random.key(0), path, sizes, scale))
     whole, times = [seconds], []
     for repeat in range(4):  # interleaved; the least of each, since a machine's other work only adds
         began = time.perf_counter()
-        jax.block_until_ready(bare(logits, jax.random.key(repeat)))
+        jax.block_until_ready(bare(logits, jax.random.key(repeat), path, sizes, scale))
         times.append(time.perf_counter() - began)
         whole.append(timed(posterior, path, starts, schedule, repeat)[2])
     seconds, alone = min(whole), min(times)
@@ -275,7 +276,7 @@ def against_peers(length: int, draws: int) -> list[dict[str, Any]]:
         "blackjax nuts": lambda: peers.blackjax_nuts(posterior, load, start, 300, draws),
         "blackjax tempered smc": smc,
         "tfp replica exchange": lambda: peers.tfp_replica_exchange(posterior, load, start, 500, 4 * draws, 16, edges),
-        "flowMC parallel tempering": lambda: peers.flow_mc(posterior, load, start, 200, draws, 8),
+        "flowMC parallel tempering": lambda: peers.flow_mc(posterior, load, start, 20, draws // 5, 8),
     }
     rows = []
     for name, run in runs.items():
