@@ -44,12 +44,12 @@ def test_the_enumeration_itself() -> None:
 def test_histograms_equal_weight_and_normalisation(colours: int, spins: int) -> None:
     """At the exact equal-weight point, all at 4.5 standard errors: ten bins, weight and log Z (false alarm 5e-4).
 
-    At q = 4 and N = 800 the barrier is 5 kT, which a path along beta has to nucleate across: three times the draws.
+    At q = 4 and N = 800 the barrier is 5 kT, which a path along beta has to nucleate across: five times the draws.
     """
     posterior, beta = Potts(colours, spins), equal_weight(colours, spins)
     samples = sample(
         posterior, load_path([0.0, beta, 1.04 * beta]), Starts((posterior.sample_prior,), 16),
-        Schedule(600, 600 if (colours, spins) == (4, 800) else 200, 20), 3, rungs=16,
+        Schedule(600, 1000 if (colours, spins) == (4, 800) else 200, 20), 3, rungs=16,
     )  # fmt: skip
     rung = int(np.flatnonzero(samples.position == 1.0)[0])
     assert float(samples.path.load[rung]) == pytest.approx(beta)

@@ -22,7 +22,8 @@ SCHEDULE = Schedule(warmup=700, draws=120, thin=10)
 
 def start(folder: File, *arguments: str, devices: int = 1) -> subprocess.Popen:
     """A process of its own, with emulated devices; what it complains of goes beside the folder."""
-    environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    environment = os.environ | {"XLA_FLAGS": flags}
     with folder.with_suffix(".log").open("a") as log:
         return subprocess.Popen([sys.executable, str(WORKER), str(folder), *arguments], env=environment, stderr=log)
 
