@@ -24,10 +24,11 @@ FIELDS = {q: namedtuple("Fields", ["spread", *(f"field_{c}" for c in range(q))])
 
 class Potts(eqx.Module):
     colours: int = eqx.field(static=True)
-    spins: int = eqx.field(static=True)
+    spins: jax.Array = eqx.field(converter=jnp.asarray)
+    """An array, so that all sizes share one compiled run."""
 
     @property
-    def size(self) -> int:
+    def size(self) -> jax.Array:
         return self.spins
 
     def sample_prior(self, key: jax.Array) -> jax.Array:
@@ -44,10 +45,11 @@ class Potts(eqx.Module):
 
     def largest_share(self, beta: float, fields: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Exact draws of the largest colour's share, one for each entry of `fields` (..., colour)."""
-        logits = np.sqrt(beta / self.spins) * fields
+        spins = int(self.spins)
+        logits = np.sqrt(beta / spins) * fields
         probability = np.exp(logits - logits.max(-1, keepdims=True))
         probability /= probability.sum(-1, keepdims=True)
-        return generator.multinomial(self.spins, probability).max(-1) / self.spins
+        return generator.multinomial(spins, probability).max(-1) / spins
 
 
 def enumerate_potts(colours: int, spins: int, beta: float) -> tuple[np.ndarray, float]:

@@ -20,7 +20,7 @@ class Holed(Gaussian):
     Where the load is positive its posterior is therefore cut off there.
     """
 
-    hole: float = eqx.field(static=True, default=np.nan)
+    hole: jax.Array = eqx.field(converter=jnp.asarray, default=np.nan)
 
     def log_likelihood(self, params: dict[str, jax.Array], load: jax.Array) -> jax.Array:
         value = super().log_likelihood(params, load)
