@@ -285,7 +285,7 @@ def _sample(settings: SampleSettings, stopped: threading.Event) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     swaps = [*(f"{rate:.2f}" for rate in results["swap_rates"] or []), *[""] * results["rungs"]]
     for number, row in enumerate(results["rows"]):
-        ratio = "" if row["log_ratio"] is None else f"{row['log_ratio']:.2f} ± {row['log_ratio_error']:.2f}"
+        ratio = "" if row["log_ratio"] is None else f"{row['log_ratio']:.3f} ± {row['log_ratio_error']:.3f}"
         table.add_row(
             str(number), *(f"{row[name]:.3f}" for name in varying),
             f"{row['copy_mass']:.4f} ± {row['copy_mass_error']:.4f}", f"{row['participation']:.4f}",

@@ -20,6 +20,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,13 @@ def borders(transition: theory.Transition) -> tuple[float, float]:
     return (low + cut) / 2, (cut + high) / 2
 
 
+@cache
+def model(length: int) -> tuple[Population, theory.Transition, np.ndarray, np.ndarray]:
+    """The posterior, its transition, and loads and fields of its line of coexistence."""
+    posterior = Population(CopyTask(length, length))
+    return posterior, theory.transition(posterior), *theory.way_to_end(posterior)
+
+
 def theory_weight(posterior: Population, transition: theory.Transition) -> float:
     (density,) = theory.densities(posterior, [transition.critical_load])
     copied = np.where(density.copy_mass > transition.copy_mass_barrier, density.probability, 0.0)
@@ -67,10 +75,8 @@ def theory_weight(posterior: Population, transition: theory.Transition) -> float
 
 def crossing(length: int, scans: dict[str, int], max_steps: int = 8) -> list[dict[str, Any]]:
     """One row per path, at the transition of one size."""
-    posterior = Population(CopyTask(length, length))
-    transition = theory.transition(posterior)
+    posterior, transition, loads, fields = model(length)
     critical, cut = transition.critical_load, transition.copy_mass_barrier
-    loads, fields = theory.way_to_end(posterior)
     ways: dict[str, tuple[ControlPath, int | str, list[float]]] = {
         "coexistence": (coexistence_path(loads, fields), RUNGS.get(length, 8), [0.0]),
         "four legs": (four_legs(critical, 1.25 * fields[-1], cut), "auto", [0.0, 4.0]),
@@ -122,9 +128,8 @@ def crossing(length: int, scans: dict[str, int], max_steps: int = 8) -> list[dic
 
 def steps(length: int, choices: tuple[int, ...], scans: int) -> list[dict[str, Any]]:
     """Phase round trips per second along the line of coexistence, for several numbers of steps per scan."""
-    posterior = Population(CopyTask(length, length))
-    transition = theory.transition(posterior)
-    path = coexistence_path(*theory.way_to_end(posterior))
+    posterior, transition, loads, fields = model(length)
+    path = coexistence_path(loads, fields)
     rows = []
     for max_steps in choices:
         starts = Starts((posterior.sample_prior, posterior.sample_copy), CHAINS)
@@ -210,8 +215,8 @@ def one_phase(length: int, chains: int, draws: int) -> list[dict[str, Any]]:
 
 def overhead(length: int, rungs: int, scans: int) -> dict[str, float]:
     """Time of a scan, and of its exploration alone: the same kernel, rungs, chains and steps in a bare loop."""
-    posterior = Population(CopyTask(length, length))
-    path = coexistence_path(*theory.way_to_end(posterior)).rungs(np.linspace(0, 1, rungs))
+    posterior, _, loads, fields = model(length)
+    path = coexistence_path(loads, fields).rungs(np.linspace(0, 1, rungs))
     starts = jax.vmap(jax.vmap(posterior.sample_prior))(jax.random.split(jax.random.key(0), (CHAINS, rungs)))
     schedule = Schedule(300, scans // 40, 40)
     samples, _, seconds = timed(posterior, path, starts, schedule, 0)
@@ -318,7 +323,7 @@ def main(file: tyro.conf.Positional[Path], small: bool = False) -> None:
     began = time.perf_counter()
     rows: list[dict[str, Any]] = []
     if small:
-        rows += crossing(16, {"coexistence": 400, "load": 400}, max_steps=2)
+        rows += crossing(16, {"coexistence": 400}, max_steps=2)
         result: dict[str, Any] = {"crossing": rows, "steps": steps(16, (2,), 400)}
         result |= {"one_phase": [], "overhead": overhead(16, 4, 100), "peers": []}
     else:

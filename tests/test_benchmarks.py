@@ -19,7 +19,7 @@ def test_the_engine_benchmark_runs(tmp_path: Path) -> None:
     """Its small size; the figures of the full one are in the README."""
     engine.main(tmp_path / "engine.json", small=True)
     result = json.loads((tmp_path / "engine.json").read_text())
-    assert [row["path"] for row in result["crossing"]] == ["coexistence", "load"]
+    assert [row["path"] for row in result["crossing"]] == ["coexistence"]
     for row in result["crossing"]:
         assert row["scans"] == 400
         assert 0 <= row["copy_weight"] <= 1
