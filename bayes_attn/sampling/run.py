@@ -25,7 +25,7 @@ from bayes_attn.sampling.controls import Controls, Path, check_controls, conditi
 from bayes_attn.sampling.explorers import EXPLORERS
 from bayes_attn.sampling.oracles import ORACLES
 from bayes_attn.sampling.recorder import Recorder
-from bayes_attn.sampling.samples import RECORDED, Samples, Schedule, swaps_tried
+from bayes_attn.sampling.samples import RECORDED, Samples, Schedule, swap_probability, swaps_tried
 from bayes_attn.sampling.starts import Starts, draw_starts, refuse_bad_starts
 from bayes_attn.sampling.tempering import Method, Replicas, Rungs, Scan
 
@@ -337,7 +337,7 @@ class _Run:
         record, params = jax.tree.map(_on_host, output)
         record = jax.tree.map(lambda leaf: leaf[:, :size], record)
         if warming:
-            rejection = -np.expm1(np.minimum(record.gain[..., :-1] + record.gain[..., 1:], 0.0))
+            rejection = 1 - swap_probability(record.gain)
             tried = swaps_tried(rejection.shape[-1], self.done + np.arange(size))
             leaves = [leaf.reshape(*leaf.shape[:3], -1) for leaf in jax.tree.leaves(params)]
             order = np.asarray(record.order_parameters[0], dtype=float)

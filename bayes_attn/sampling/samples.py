@@ -114,8 +114,7 @@ class Samples:
     @property
     def swap_acceptance(self) -> Float[np.ndarray, "chain scan pair"]:
         """Acceptance probability of the swap of rungs (k, k + 1); NaN where it was not tried."""
-        log_ratio = self.gain[..., :-1] + self.gain[..., 1:]
-        return np.where(self._tried(), np.exp(np.minimum(log_ratio, 0.0)), np.nan)
+        return np.where(self._tried(), swap_probability(self.gain), np.nan)
 
     def _tried(self) -> Bool[np.ndarray, "1 scan pair"]:
         tried = swaps_tried(self.rungs - 1, self.schedule.warmup + np.arange(self.gain.shape[1]))
@@ -219,6 +218,11 @@ class Samples:
 INDEPENDENT = ("numpyro-nuts", "blackjax-nuts", "tempered-smc")
 """Samplers that run each rung alone."""
 RECORDED = ("log_density", "acceptance", "divergent", "non_finite", "replica_at", "gain")
+
+
+def swap_probability(gain: Float[np.ndarray, "*time rung"]) -> Float[np.ndarray, "*time pair"]:
+    """Acceptance probability of the swap of each pair (k, k + 1), had it been tried, from the rungs' gains."""
+    return np.exp(np.minimum(gain[..., :-1] + gain[..., 1:], 0.0))
 
 
 def swaps_tried(pairs: int, number: Int[np.ndarray, " scan"]) -> Bool[np.ndarray, "scan pair"]:
