@@ -59,6 +59,14 @@ class Transition:
     steepest_load_error: float | None = None
     """Numerical error of `steepest_load`."""
 
+    @property
+    def borders(self) -> tuple[float, float] | None:
+        """Copy masses halfway from each phase to the barrier: below the first and above the second is one phase."""
+        low, middle, high = self.copy_mass_disordered, self.copy_mass_barrier, self.copy_mass_copy
+        if low is None or middle is None or high is None:
+            return None
+        return (low + middle) / 2, (middle + high) / 2
+
 
 def _along_load(posterior: CopyPosterior, curve: SaddlePoints) -> Transition:
     found = coexistence(folds(curve, curve.load), float(specification(posterior, "softmax").action.rows))

@@ -321,9 +321,8 @@ def _magnitude(density: Density) -> Density:
 
 def _borders(transition: Transition, densities: list[Density | None]) -> tuple[float, float]:
     """Copy masses that separate the phases: halfway from each phase to the barrier, or a quarter in from the ends."""
-    low, middle, high = transition.copy_mass_disordered, transition.copy_mass_barrier, transition.copy_mass_copy
-    if low is not None and middle is not None and high is not None:
-        return (low + middle) / 2, (middle + high) / 2
+    if transition.borders is not None:
+        return transition.borders
     means = [density.mean() for density in densities if density is not None]
     first, last = (means[0], means[-1]) if len(means) > 1 else (0.0, 1.0)
     return first + 0.25 * (last - first), first + 0.75 * (last - first)

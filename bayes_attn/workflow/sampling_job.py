@@ -201,11 +201,7 @@ def _way(settings: SampleSettings, base: Population, posterior: CopyPosterior, t
 def _with_phases(path: ControlPath, targets: list[float] | None, transition: Transition | None) -> _Way:
     if transition is None or transition.order != "first":
         return _Way(path, targets, None, None)
-    low, cut, high = transition.copy_mass_disordered, transition.copy_mass_barrier, transition.copy_mass_copy
-    assert low is not None
-    assert cut is not None
-    assert high is not None
-    return _Way(path, targets, ((low + cut) / 2, (cut + high) / 2), cut)
+    return _Way(path, targets, transition.borders, transition.copy_mass_barrier)
 
 
 def _finite(value: float | None) -> float | None:
