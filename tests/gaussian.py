@@ -19,8 +19,8 @@ class Coordinates(NamedTuple):
 
 class Gaussian(eqx.Module):
     dimension: int = eqx.field(static=True, default=3)
-    center: float = 1.5
-    width: float = 0.5
+    center: float | jax.Array = 1.5
+    width: float | jax.Array = 0.5
 
     @property
     def size(self) -> int:

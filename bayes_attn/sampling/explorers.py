@@ -41,6 +41,9 @@ class Exploration(NamedTuple):
     """A proposal of finite log-density had an energy off by more than 1,000."""
     non_finite: Bool[Array, ""]
     """A proposal had the log-density NaN or +inf; it was rejected."""
+    energy: Float[Array, ""]
+    """As an `Outcome` has it, but +inf where the proposal had no log-density; NaN for an exact draw, which has no
+    trajectory."""
 
 
 class Outcome(NamedTuple):
@@ -50,6 +53,9 @@ class Outcome(NamedTuple):
     divergent: Bool[Array, ""]
     lowest: Float[Array, ""]
     """Lowest guarded log-density among the proposals."""
+    energy: Float[Array, ""]
+    """The Hamiltonian of the last proposal, accepted or not: -log_density + |momentum|^2 / 2. For NUTS, which rejects
+    nothing, of the state it moves to."""
 
 
 State = Any
@@ -83,7 +89,7 @@ def hamiltonian(
 ) -> tuple[State, Outcome]:
     """Hamiltonian Monte Carlo: one trajectory of `steps` leapfrog steps."""
     state, info = _hmc(key, state, density, step_size, jnp.ones_like(state.position), steps)
-    return state, Outcome(info.acceptance_rate, info.is_divergent, info.proposal.logdensity)
+    return state, Outcome(info.acceptance_rate, info.is_divergent, info.proposal.logdensity, info.energy)
 
 
 def no_u_turn(
@@ -93,7 +99,7 @@ def no_u_turn(
     del steps
     state, info = _nuts(key, state, density, step_size, jnp.ones_like(state.position), MOST_DOUBLINGS)
     ends = (info.trajectory_leftmost_state.logdensity, info.trajectory_rightmost_state.logdensity)
-    return state, Outcome(info.acceptance_rate, info.is_divergent, jnp.minimum(*ends))
+    return state, Outcome(info.acceptance_rate, info.is_divergent, jnp.minimum(*ends), info.energy)
 
 
 def metropolis_langevin(
@@ -128,7 +134,7 @@ def underdamped_langevin(
         moved, info = _generalised_hmc(key, state, density, step_size, metric, renewal, jnp.zeros((), dtype))
         # An infinite energy turns blackjax's slice variable into 0 * inf; a rejection must leave it as it was.
         moved = moved._replace(slice=jnp.where(jnp.isnan(moved.slice), state.slice, moved.slice))
-        return moved, Outcome(info.acceptance_rate, info.is_divergent, info.proposal.logdensity)
+        return moved, Outcome(info.acceptance_rate, info.is_divergent, info.proposal.logdensity, info.energy)
 
     end, outcome = _repeated(step, key, start, steps)
     return HMCState(end.position, end.logdensity, end.logdensity_grad), outcome
@@ -137,7 +143,7 @@ def underdamped_langevin(
 def _repeated(
     step: Callable[[PRNGKeyArray, PyTree], tuple[PyTree, Outcome]], key: PRNGKeyArray, state: PyTree, steps: Array
 ) -> tuple[PyTree, Outcome]:
-    """`steps` steps one after the other: mean acceptance, any divergence, lowest proposal."""
+    """`steps` steps one after the other: mean acceptance, any divergence, lowest proposal, last energy."""
 
     def body(number: Array, carried: tuple[PyTree, Outcome]) -> tuple[PyTree, Outcome]:
         state, so_far = carried
@@ -146,10 +152,11 @@ def _repeated(
             so_far.acceptance + outcome.acceptance / steps.astype(outcome.acceptance.dtype),
             so_far.divergent | outcome.divergent,
             jnp.minimum(so_far.lowest, outcome.lowest),
+            outcome.energy,
         )
 
     zero = jnp.zeros_like(state.logdensity)
-    return jax.lax.fori_loop(0, steps, body, (state, Outcome(zero, jnp.zeros((), bool), zero + jnp.inf)))
+    return jax.lax.fori_loop(0, steps, body, (state, Outcome(zero, jnp.zeros((), bool), zero + jnp.inf, zero)))
 
 
 EXPLORERS: dict[str, Explorer] = {
@@ -188,7 +195,10 @@ def explore(
     # A move that was rejected returns the very numbers it began with, not scale * (position / scale).
     moved = jnp.where(state.position == start.position, position, scale * state.position)
     acceptance = jnp.nan_to_num(outcome.acceptance)
-    return Exploration(unravel(moved), state.logdensity, start.logdensity, acceptance, divergent, non_finite)
+    # The guard's size depends on the precision, and blackjax calls a NaN an infinite energy too.
+    without = jnp.isnan(outcome.energy) | is_guard(-outcome.energy)
+    energy = jnp.where(without, jnp.inf, outcome.energy)
+    return Exploration(unravel(moved), state.logdensity, start.logdensity, acceptance, divergent, non_finite, energy)
 
 
 def prior_draw(posterior: Posterior, key: PRNGKeyArray, controls: Controls, rounded: bool = False) -> Exploration:
@@ -201,4 +211,4 @@ def prior_draw(posterior: Posterior, key: PRNGKeyArray, controls: Controls, roun
         draw = jax.tree.map(lambda leaf: leaf.astype(jnp.float32).astype(leaf.dtype), draw)
     density = guarded(log_density(posterior, draw, controls))
     no = jnp.zeros((), bool)
-    return Exploration(draw, density, density, jnp.ones_like(density), no, no)
+    return Exploration(draw, density, density, jnp.ones_like(density), no, no, jnp.full_like(density, jnp.nan))

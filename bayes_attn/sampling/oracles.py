@@ -50,9 +50,9 @@ def _numpyro_nuts(
         chain_method="vectorized",
         progress_bar=False,
     )
-    mcmc.run(key, init_params=initial, extra_fields=("diverging", "accept_prob", "adapt_state.step_size"))
+    mcmc.run(key, init_params=initial, extra_fields=("diverging", "accept_prob", "energy", "adapt_state.step_size"))
     extra = mcmc.get_extra_fields(group_by_chain=True)
-    stats = {"acceptance": extra["accept_prob"], "divergent": extra["diverging"]}
+    stats = {"acceptance": extra["accept_prob"], "divergent": extra["diverging"], "energy": extra["energy"]}
     return mcmc.get_samples(group_by_chain=True), stats | {"step_size": extra["adapt_state.step_size"].mean()}
 
 
@@ -67,22 +67,23 @@ def _blackjax_nuts(
 
     @jax.jit
     @jax.vmap
-    def one_chain(key: PRNGKeyArray, start: PyTree) -> tuple[PyTree, Any, Any, Any]:
+    def one_chain(key: PRNGKeyArray, start: PyTree) -> tuple[PyTree, Any, Any]:
         warm_key, draw_key = jax.random.split(key)
         (state, tuned), _ = adapt.run(warm_key, start, num_steps=schedule.warmup)  # pyright: ignore[reportCallIssue]
         kernel = blackjax.nuts(density, **tuned)
 
-        def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[PyTree, Any, Any]]:
+        def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[PyTree, dict[str, Any]]]:
             info: Any
             state, info = kernel.step(key, state)
-            return state, (state.position, info.acceptance_rate, info.is_divergent)
+            stats = {"acceptance": info.acceptance_rate, "divergent": info.is_divergent, "energy": info.energy}
+            return state, (state.position, stats)
 
-        _, (draws, acceptance, divergent) = jax.lax.scan(step, state, jax.random.split(draw_key, schedule.scans))
-        return draws, acceptance, divergent, tuned["step_size"]
+        _, (draws, stats) = jax.lax.scan(step, state, jax.random.split(draw_key, schedule.scans))
+        return draws, stats, tuned["step_size"]
 
     keys = jax.random.split(key, jax.tree.leaves(initial)[0].shape[0])
-    draws, acceptance, divergent, step_size = one_chain(keys, initial)
-    return draws, {"acceptance": acceptance, "divergent": divergent, "step_size": step_size.mean()}
+    draws, stats, step_size = one_chain(keys, initial)
+    return draws, stats | {"step_size": step_size.mean()}
 
 
 def _tempered_smc(
@@ -133,6 +134,7 @@ def _tempered_smc(
     return draws, {
         "acceptance": np.broadcast_to(np.asarray(acceptance)[:, None], shape),
         "divergent": np.zeros(shape, bool),
+        "energy": np.full(shape, np.nan),
         "step_size": SMC_STEP_SIZE,
         "log_evidence": np.asarray(evidence),
     }
@@ -175,6 +177,7 @@ def _independent(
         acceptance=stacked("acceptance"),
         divergent=stacked("divergent"),
         non_finite=~np.isfinite(stacked("log_density")),
+        energy=stacked("energy"),
         replica_at=np.broadcast_to(np.arange(rungs), shape),
         gain=np.zeros(shape),
         params=stacked("params"),

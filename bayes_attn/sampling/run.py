@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path as File
@@ -26,6 +26,7 @@ from bayes_attn.sampling.explorers import EXPLORERS
 from bayes_attn.sampling.oracles import ORACLES
 from bayes_attn.sampling.recorder import Recorder
 from bayes_attn.sampling.samples import RECORDED, Samples, Schedule, swap_probability, swaps_tried
+from bayes_attn.sampling.side_by_side import as_sequence, for_each, stacked
 from bayes_attn.sampling.starts import Starts, draw_starts, refuse_bad_starts
 from bayes_attn.sampling.tempering import Method, Replicas, Rungs, Scan
 
@@ -45,6 +46,7 @@ class _Job(NamedTuple):
     """All arguments of a chunk but the state."""
 
     posterior: Posterior
+    """Several of them stacked."""
     rungs: Rungs
     key: PRNGKeyArray
     first: Int[Array, ""]
@@ -57,6 +59,8 @@ class _Job(NamedTuple):
     """Scans between two outputs of the parameters."""
     one_by_one: bool
     mesh: Mesh
+    chains: int | None
+    """Of each posterior, where there are several of them."""
 
 
 class _State(NamedTuple):
@@ -81,6 +85,11 @@ def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
 
     def together(arrays: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
         job = eqx.combine(arrays, static)
+        if job.chains is None:
+            return strides(job, state)
+        return for_each(lambda one, part: strides(job._replace(posterior=one), part), job.posterior, job.chains, state)
+
+    def strides(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
         posteriors = conditioned(job.posterior, job.rungs.controls)
 
         def one_scan(state: _State, number: Array) -> tuple[_State, Scan]:
@@ -110,14 +119,15 @@ def _chunk(job: _Job, state: _State) -> tuple[_State, tuple[Scan, PyTree]]:
         return state, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (records, params))
 
     whole, by_chain = PartitionSpec(), PartitionSpec(CHAINS)
+    job_specs = _Job._make([whole] * len(_Job._fields))._replace(posterior=whole if job.chains is None else by_chain)
     sharded = jax.shard_map(
-        on_one_device, mesh=job.mesh, in_specs=(whole, by_chain), out_specs=by_chain, check_vma=False
+        on_one_device, mesh=job.mesh, in_specs=(job_specs, by_chain), out_specs=by_chain, check_vma=False
     )
     return sharded(arrays, state)
 
 
 def sample(
-    posterior: Posterior,
+    posterior: Posterior | Sequence[Posterior],
     path: Controls | Path,
     initial: PyTree | Starts,
     schedule: Schedule,
@@ -132,13 +142,17 @@ def sample(
     devices: int | None = None,
     one_by_one: bool = False,
 ) -> Samples:
-    """Sample a posterior at every rung of a path with replica exchange.
+    """Sample a posterior, or several side by side, at every rung of a path with replica exchange.
 
     Parameters
     ----------
-    posterior: anything that meets the `Posterior` contract.
+    posterior: anything that meets the `Posterior` contract; or a list or tuple of posteriors that differ in the values
+        of their arrays only, as many data sets do. Each gets as many chains, chain c being posterior
+        c // (chains of each)'s; ladder, metric and step sizes are those of all chains together. `Samples.of` takes the
+        result apart.
     path: controls with arrays of shape (rung,), used as they are; or a `Path`, on which warm-up places the rungs.
-    initial: start of every replica, leaves with leading axes (chain, rung); or `Starts`, by which they are drawn.
+    initial: start of every replica, leaves with leading axes (chain, rung), the chains of all posteriors; or `Starts`,
+        by which they are drawn, so many chains for each posterior.
     schedule: lengths.
     seed: fixes every random number; the result does not depend on chunks, and a resumed run is the uninterrupted one to
         the last bit.
@@ -146,18 +160,21 @@ def sample(
     rungs: with a `Path`: how many, or "auto": as many as keep the communication barrier between neighbours below one
         half, added between rounds.
     sampler: "hmc" (default), "nuts", "mala" or "langevin", within replica exchange; or one of the oracles
-        "numpyro-nuts", "blackjax-nuts" and "tempered-smc", which run every rung alone.
+        "numpyro-nuts", "blackjax-nuts" and "tempered-smc", which run every rung alone, and a single posterior.
     precision: "double", or "mixed": the explorer works in single precision, and its outcome is accepted with the ratio
         in double precision, as are swaps.
     folder: where records and checkpoints go, new or empty. Without it they stay in memory.
     resume: go on with the run in `folder`.
-    devices: how many of JAX's devices share the chains. Default: as many as divide their number.
+    devices: how many of JAX's devices share the chains; where there are several posteriors, each goes to one device as
+        a whole. Default: as many as divide the number of chains, or of posteriors.
     one_by_one: chains one after the other on each device, so that a run does not depend to the last bit on `devices`.
+        For a single posterior.
 
     Raises
     ------
-    InvalidInput: an argument breaks its rule; `initial` does not match the path, or no start with a finite log-density
-        was found; the path asks for more data than the posterior has (its `check_load`, where there is one, says so).
+    InvalidInput: an argument breaks its rule; posteriors differ in structure or shapes; `initial` does not match the
+        path, or no start with a finite log-density was found; the path asks for more data than a posterior has (its
+        `check_load`, where there is one, says so).
     """
     require_integer("sample", "seed", seed, least=0)
     known = (*EXPLORERS, *ORACLES)
@@ -168,20 +185,26 @@ def sample(
     alone = sampler == "nuts" or sampler in ORACLES
     require(precision == "double" or not alone, "sample", "precision", rule, precision)
     require(folder is not None or not resume, "sample", "resume", "goes with `folder`", resume)
-    position, ladder = _first_ladder(posterior, path, rungs)
+    posteriors = as_sequence(posterior)
+    several = len(posteriors) > 1
+    rule = f"must be a single one for the sampler {sampler}"
+    require(not several or sampler not in ORACLES, "sample", "posterior", rule, len(posteriors))
+    rule = "must be False where there are several posteriors"
+    require(not (several and one_by_one), "sample", "one_by_one", rule, one_by_one)
+    position, ladder = _first_ladder(posteriors, path, rungs)
     key = jax.random.key(seed)
     if isinstance(initial, Starts):
-        drawn = draw_starts(posterior, ladder, initial, jax.random.fold_in(key, 0x57A7))
+        drawn = draw_starts(posteriors, ladder, initial, jax.random.fold_in(key, 0x57A7))
     else:
         drawn = jax.tree.map(jnp.asarray, initial)
-        refuse_bad_starts(posterior, ladder, drawn)
+        refuse_bad_starts(posteriors, ladder, drawn)
     chains = jax.tree.leaves(drawn)[0].shape[0]
     # One stream for a run; its own fold keeps it apart from the streams that made data and starts from this seed.
     stream = jax.random.fold_in(key, 0x5CA9)
     if sampler in ORACLES:
         rule = f"is not for the sampler {sampler}, which keeps all in memory"
         require(folder is None, "sample", "folder", rule, folder)
-        return ORACLES[sampler](posterior, ladder, drawn, schedule, stream, progress)
+        return ORACLES[sampler](posteriors[0], ladder, drawn, schedule, stream, progress)
     if folder is not None:
         starts = [draw.__name__ for draw in initial.draws] if isinstance(initial, Starts) else recorder.digest(initial)
         description = {
@@ -192,8 +215,9 @@ def sample(
             "rungs": rungs,
             "chains": chains,
             "path": recorder.digest(path.legs if isinstance(path, Path) else path),
-            "posterior": f"{type(posterior).__name__} {recorder.digest(posterior)}",
+            "posterior": _description(posteriors),
             "initial": starts,
+            "records": RECORDED,
             "jax": jax.__version__,
         }
         recorder.open_folder(folder, description, resume)
@@ -204,9 +228,9 @@ def sample(
     method = Method(explorer.kernel, schedule.max_steps, precision == "mixed")
     dimension = sum(leaf[0, 0].size for leaf in jax.tree.leaves(drawn))
     warmup = WarmUp(schedule.warmup, stride, position, isinstance(path, Path), rungs == "auto", dimension)
-    mesh = _mesh(chains, devices)
+    mesh = _mesh(len(posteriors), "posteriors", devices) if several else _mesh(chains, "chains", devices)
     with closing(Recorder(folder)) as records:
-        run = _Run(posterior, path, schedule, stream, sampler, method, mesh, one_by_one, warmup, records, drawn)
+        run = _Run(posteriors, path, schedule, stream, sampler, method, mesh, one_by_one, warmup, records, drawn)
         if folder is not None and resume:
             run.restore(folder)
         run.finish(progress)
@@ -214,8 +238,15 @@ def sample(
     return run.samples()
 
 
+def _description(posteriors: Sequence[Posterior]) -> str:
+    name = type(posteriors[0]).__name__
+    if len(posteriors) == 1:
+        return f"{name} {recorder.digest(posteriors[0])}"
+    return f"{len(posteriors)} times {name} {recorder.digest(posteriors)}"
+
+
 def _first_ladder(
-    posterior: Posterior, path: Controls | Path, rungs: int | str | None
+    posteriors: Sequence[Posterior], path: Controls | Path, rungs: int | str | None
 ) -> tuple[Float[np.ndarray, " rung"], Controls]:
     """Where the rungs are to begin with: positions and controls, checked."""
     if isinstance(path, Path):
@@ -230,21 +261,22 @@ def _first_ladder(
         check_controls("sample", path)
         ladder, loads = jax.tree.map(jnp.asarray, path), np.asarray(path.load)
         position = np.arange(float(len(loads)))
-    if (check_load := getattr(posterior, "check_load", None)) is not None:
-        for load in np.unique(loads):
-            check_load(float(load))
+    for posterior in posteriors:
+        if (check_load := getattr(posterior, "check_load", None)) is not None:
+            for load in np.unique(loads):
+                check_load(float(load))
     return position, ladder
 
 
-def _mesh(chains: int, devices: int | None) -> Mesh:
-    """The devices that share the chains: with several processes all of them, else as many as divide the chains."""
+def _mesh(shares: int, name: str, devices: int | None) -> Mesh:
+    """The devices that share so many chains or posteriors: with several processes all, else as many as divide them."""
     available = jax.devices()
     if devices is None:
-        divisors = [n for n in range(1, len(available) + 1) if chains % n == 0]
+        divisors = [n for n in range(1, len(available) + 1) if shares % n == 0]
         devices = len(available) if jax.process_count() > 1 else max(divisors)
     require_integer("sample", "devices", devices, least=1)
     require(devices <= len(available), "sample", "devices", f"must be at most the {len(available)} there are", devices)
-    require(chains % devices == 0, "sample", "devices", f"must divide the number of chains, {chains}", devices)
+    require(shares % devices == 0, "sample", "devices", f"must divide the number of {name}, {shares}", devices)
     return Mesh(np.array(available[:devices]), (CHAINS,))
 
 
@@ -258,7 +290,7 @@ class _Run:
 
     def __init__(
         self,
-        posterior: Posterior,
+        posteriors: Sequence[Posterior],
         path: Controls | Path,
         schedule: Schedule,
         key: PRNGKeyArray,
@@ -270,18 +302,22 @@ class _Run:
         records: Recorder,
         drawn: PyTree,
     ) -> None:
-        self.posterior, self.path, self.schedule, self.key = posterior, path, schedule, key
+        self.posteriors, self.path, self.schedule, self.key = posteriors, path, schedule, key
         self.sampler, self.method, self.mesh, self.one_by_one = sampler, method, mesh, one_by_one
         self.warmup, self.records = warmup, records
         self.scans_per_chunk = schedule.thin * max(1, SCANS_PER_CHUNK // schedule.thin)
         self.stride = _stride(schedule)
         self.done = 0
         chains, rungs = jax.tree.leaves(drawn)[0].shape[:2]
+        self.posterior, self.chains = posteriors[0], None
+        if len(posteriors) > 1:
+            arrays, static = eqx.partition(stacked(posteriors), eqx.is_array)
+            self.posterior, self.chains = eqx.combine(self._placed(arrays), static), chains // len(posteriors)
         numbers = np.broadcast_to(np.arange(rungs), (chains, rungs))
         self._begin_round(Replicas(drawn, numbers, np.arange(chains)))
 
     def _placed(self, state: PyTree) -> PyTree:
-        """The same on every process, to arrays whose chains are shared out over the devices."""
+        """The same on every process, to arrays whose first axis (chain or posterior) is shared out over the devices."""
         sharding = NamedSharding(self.mesh, PartitionSpec(CHAINS))
 
         def place(leaf: np.ndarray | Array) -> Array:
@@ -331,7 +367,7 @@ class _Run:
             self.posterior, self.rungs, self.key,
             jnp.asarray(self.done), jnp.asarray(self.done + size), jnp.asarray(warming),
             self.method, EXPLORERS[self.sampler].target_acceptance,
-            self.scans_per_chunk // self.stride, self.stride, self.one_by_one, self.mesh,
+            self.scans_per_chunk // self.stride, self.stride, self.one_by_one, self.mesh, self.chains,
         )  # fmt: skip
         self.state, output = _chunk(job, self.state)
         record, params = jax.tree.map(_on_host, output)
@@ -388,7 +424,7 @@ class _Run:
 
     def samples(self) -> Samples:
         """The finished run."""
-        order = jax.eval_shape(self.posterior.order_parameters, self._params())
+        order = jax.eval_shape(self.posteriors[0].order_parameters, self._params())
         names = [f"order_{i}" for i in range(len(order))]
         structure = jax.tree.structure(self.state.replicas.params)
         return Samples(
@@ -404,6 +440,7 @@ class _Run:
             rounds=tuple(self.warmup.rounds),
             schedule=self.schedule,
             sampler=self.sampler,
+            posteriors=len(self.posteriors),
         )
 
     def _params(self) -> PyTree:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, PyTree
 
-from bayes_attn.errors import require_integer
+from bayes_attn.errors import require, require_integer
 from bayes_attn.sampling.controls import Controls
 
 LEAST_SWAP_RATE = 0.25
@@ -92,6 +92,11 @@ class Samples:
     divergent: Bool[np.ndarray, "chain scan rung"]
     non_finite: Bool[np.ndarray, "chain scan rung"]
     """A log-density of NaN or +inf was met and rejected, by the explorer or by a swap."""
+    energy: Float[np.ndarray, "chain scan rung"]
+    """Before the swap: the Hamiltonian of the exploration's last proposal, -log_density + |momentum|^2 / 2, in nats.
+    That is of the end of the trajectory, accepted or not; with NUTS, of the state moved to. +inf: a proposal without a
+    log-density; NaN: no trajectory (an exact draw of the prior, tempered SMC). In single precision with
+    `precision="mixed"`."""
     replica_at: Integer[np.ndarray, "chain scan rung"]
     gain: Float[np.ndarray, "chain scan rung"]
     """Before the swap: the state's log-density under its partner's controls, less that under its own, in nats; partners
@@ -106,6 +111,8 @@ class Samples:
     sampler: str
     log_evidence: Float[np.ndarray, "chain rung"] | None = None
     """Of a sampler that estimates it by itself (tempered SMC): log of the integral of prior times the rest, in nats."""
+    posteriors: int = 1
+    """How many were sampled side by side: each has as many chains, those of the first come first (`of`)."""
 
     @property
     def rungs(self) -> int:
@@ -196,6 +203,33 @@ class Samples:
             found.append(Advice.NON_FINITE)
         return tuple(found)
 
+    def of(self, number: int) -> "Samples":
+        """The part of one of the posteriors, numbered from 0 as they were given to `sample`.
+
+        Ladder, metric and step sizes, with the rounds that found them, stay those that all of them shared. What is
+        computed from the samples as a whole (swaps, round trips, free energies) belongs to this posterior alone.
+
+        Raises
+        ------
+        InvalidInput: there is no such posterior.
+        """
+        require_integer("Samples", "number", number, least=0)
+        rule = f"must be below the number of posteriors, {self.posteriors}"
+        require(number < self.posteriors, "Samples", "number", rule, number)
+        chains = len(self.gain) // self.posteriors
+
+        def part(values: Any) -> Any:
+            return values[number * chains : (number + 1) * chains]
+
+        return replace(
+            self,
+            order_parameters=type(self.order_parameters)(*(part(values) for values in self.order_parameters)),
+            **{name: part(getattr(self, name)) for name in RECORDED},
+            params=jax.tree.map(part, self.params),
+            log_evidence=None if self.log_evidence is None else part(self.log_evidence),
+            posteriors=1,
+        )
+
     def at(self, rungs: list[int]) -> "Samples":
         """The same run seen at some of its rungs. What concerns swaps and replicas then has no meaning."""
         pick = np.asarray(rungs)
@@ -217,7 +251,7 @@ class Samples:
 
 INDEPENDENT = ("numpyro-nuts", "blackjax-nuts", "tempered-smc")
 """Samplers that run each rung alone."""
-RECORDED = ("log_density", "acceptance", "divergent", "non_finite", "replica_at", "gain")
+RECORDED = ("log_density", "acceptance", "divergent", "non_finite", "energy", "replica_at", "gain")
 
 
 def swap_probability(gain: Float[np.ndarray, "*time rung"]) -> Float[np.ndarray, "*time pair"]:

@@ -1,13 +1,14 @@
 """Where replicas begin, and the refusal of places without a density."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from bayes_attn.errors import InvalidInput, require, require_integer
 from bayes_attn.posterior import Posterior
@@ -18,7 +19,7 @@ ATTEMPTS = 20
 
 
 class Starts(NamedTuple):
-    """How replicas begin: chain c with the kind c % (number of kinds).
+    """How replicas begin: chain c of a posterior with the kind c % (number of kinds).
 
     Where that has no finite log-density (as outside a window), it is drawn again and the other kinds are tried in turn,
     `ATTEMPTS` times each.
@@ -27,10 +28,11 @@ class Starts(NamedTuple):
     draws: tuple[Callable[[PRNGKeyArray], PyTree], ...]
     """Kinds of start, each a function of a key: prior draws (cold) and planted ones (hot), say."""
     chains: int
+    """Of each posterior."""
 
 
-def draw_starts(posterior: Posterior, ladder: Controls, starts: Starts, key: PRNGKeyArray) -> PyTree:
-    """A start for every replica, leaves with leading axes (chain, rung).
+def draw_starts(posteriors: Sequence[Posterior], ladder: Controls, starts: Starts, key: PRNGKeyArray) -> PyTree:
+    """A start for every replica, leaves with leading axes (chain, rung), one posterior's chains after another's.
 
     Raises
     ------
@@ -39,14 +41,16 @@ def draw_starts(posterior: Posterior, ladder: Controls, starts: Starts, key: PRN
     require_integer("Starts", "chains", starts.chains, least=1)
     require(len(starts.draws) > 0, "Starts", "draws", "must hold at least one kind of start", starts.draws)
     rungs, kinds = len(np.asarray(ladder.load)), len(starts.draws)
-    shape = (starts.chains, rungs)
+    of_posterior = np.tile(np.arange(starts.chains), len(posteriors))
+    """Each chain's number among those of its posterior."""
+    shape = (len(of_posterior), rungs)
     found, missing = None, np.ones(shape, dtype=bool)
     for attempt in range(ATTEMPTS * kinds):
         keys = jax.random.split(jax.random.fold_in(key, attempt), shape)
         drawn = [jax.vmap(jax.vmap(draw))(keys) for draw in starts.draws]
-        kind = (np.arange(starts.chains) + attempt) % kinds
+        kind = (of_posterior + attempt) % kinds
         chosen = jax.tree.map(lambda *leaves, kind=kind: jnp.stack(leaves)[kind, np.arange(len(kind))], *drawn)
-        good = np.isfinite(_densities(posterior, ladder, chosen))
+        good = np.isfinite(_densities(posteriors, ladder, chosen))
         new = missing & good
         if found is None:
             found = chosen
@@ -67,19 +71,35 @@ def draw_starts(posterior: Posterior, ladder: Controls, starts: Starts, key: PRN
     )
 
 
-def refuse_bad_starts(posterior: Posterior, ladder: Controls, initial: PyTree) -> None:
-    """Raise InvalidInput unless `initial` has leading axes (chain, rung) and finite log-densities."""
+def refuse_bad_starts(posteriors: Sequence[Posterior], ladder: Controls, initial: PyTree) -> None:
+    """Raise InvalidInput unless `initial` has leading axes (chain, rung) and finite log-densities.
+
+    The chains are those of one posterior after another, as many of each.
+    """
     rungs = len(np.asarray(ladder.load))
     shapes = [jnp.shape(leaf)[:2] for leaf in jax.tree.leaves(initial)]
     if not shapes or any(len(s) < 2 or s[1] != rungs or s != shapes[0] for s in shapes):
         raise InvalidInput(f"sample: `initial` must have leading axes (chain, rung) with {rungs} rungs, got {shapes}.")
-    density = _densities(posterior, ladder, initial)
+    chains, number = shapes[0][0], len(posteriors)
+    rule = f"must have as many chains for each of the {number} posteriors"
+    require(chains % number == 0, "sample", "initial", rule, chains)
+    density = _densities(posteriors, ladder, initial)
     if not np.all(np.isfinite(density)):
         chain, rung = (int(i) for i in np.argwhere(~np.isfinite(density))[0])
         where = f"{density[chain, rung]} at chain {chain}, rung {rung}"
         raise InvalidInput(f"sample: `initial` must have a finite log-density at every rung, got {where}.")
 
 
-def _densities(posterior: Posterior, ladder: Controls, params: PyTree) -> np.ndarray:
-    at_rung = jax.vmap(partial(log_density, posterior))
-    return np.asarray(jax.jit(jax.vmap(at_rung, in_axes=(0, None)))(params, ladder))
+def _densities(posteriors: Sequence[Posterior], ladder: Controls, params: PyTree) -> Float[np.ndarray, "chain rung"]:
+    """One posterior after another: compiled once, and never more memory than for one."""
+    chains = jax.tree.leaves(params)[0].shape[0] // len(posteriors)
+    found = []
+    for number, posterior in enumerate(posteriors):
+        part = jax.tree.map(lambda leaf, first=number * chains: leaf[first : first + chains], params)
+        found.append(np.asarray(_densities_of_one(posterior, ladder, part)))
+    return np.concatenate(found)
+
+
+@eqx.filter_jit
+def _densities_of_one(posterior: Posterior, ladder: Controls, params: PyTree) -> Float[Array, "chain rung"]:
+    return jax.vmap(jax.vmap(partial(log_density, posterior)), in_axes=(0, None))(params, ladder)

@@ -37,10 +37,12 @@ class Scan(NamedTuple):
     """The posterior's NamedTuple; leaves (chain, rung)."""
     log_density: Float[Array, "chain rung"]
     acceptance: Float[Array, "chain rung"]
-    """Of the exploration, before the swap; likewise the next two."""
+    """Of the exploration, before the swap; likewise the next three."""
     divergent: Bool[Array, "chain rung"]
     non_finite: Bool[Array, "chain rung"]
     """A proposal, or the state at its partner's controls, had a log-density of NaN or +inf."""
+    energy: Float[Array, "chain rung"]
+    """Of the proposal (`explorers.Outcome`); NaN where an exact draw replaced the exploration."""
     replica_at: Int[Array | np.ndarray, "chain rung"]
     gain: Float[Array, "chain rung"]
     """Log-density of the state before the swap at its partner's controls less that at its own; 0 at an unpaired end."""
@@ -193,6 +195,7 @@ def scan(
         acceptance=explored.acceptance,
         divergent=explored.divergent,
         non_finite=explored.non_finite | is_guard(crossed),
+        energy=explored.energy,
         replica_at=moved.replica_at,
         gain=gain,
     )
@@ -233,6 +236,7 @@ def _explore_in_single_precision(
         acceptance=out.acceptance.astype(float) * jnp.exp(jnp.minimum(jnp.nan_to_num(correction), 0.0)),
         divergent=out.divergent,
         non_finite=out.non_finite | is_guard(there),
+        energy=out.energy.astype(float),
     )
 
 

@@ -48,6 +48,10 @@ def test_holes_are_never_entered_and_the_rest_is_sampled_right(sampler: str, hol
     # Without data there is no hole, and there the replicas that come from the others are whole again.
     assert np.mean(first[:, :, 0] > 1.0) == pytest.approx(stats.norm.sf(1.0), abs=0.02)
     assert samples.non_finite.any() == (not np.isneginf(hole))
+    # A proposal in the hole has an infinite energy, which for NUTS is never that of the state moved to.
+    assert np.isposinf(samples.energy[:, :, 1:]).any() == (sampler != "nuts")
+    assert not np.isnan(samples.energy[:, :, 1:]).any()
+    assert not np.isneginf(samples.energy[:, :, 1:]).any()
     assert (Advice.NON_FINITE in samples.advice()) == (not np.isneginf(hole))
 
 

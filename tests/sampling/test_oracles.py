@@ -34,11 +34,20 @@ def test_each_reaches_the_exact_moments(sampler: str) -> None:
             first, second = ((e.mean, e.error) for e in (estimate(values), estimate(values**2)))
         assert abs(first[0] - mean[rung]) < 4.5 * first[1]
         assert abs(second[0] - mean[rung] ** 2 - deviation[rung] ** 2) < 4.5 * second[1]
+    kinetic = samples.energy + samples.log_density
     if sampler == "tempered-smc":
+        assert np.isnan(samples.energy).all()
         # Four independent estimates; each within 0.1 of log Z.
         np.testing.assert_allclose(
             samples.log_evidence, np.broadcast_to(posterior.log_evidence(LOADS), (4, 3)), atol=0.1
         )
+        return
+    # Both energies are of the state moved to, whose momentum has three coordinates: 4.5 standard errors at three rungs.
+    assert kinetic.min() > -1e-9
+    for rung in range(3):
+        found = estimate(kinetic[:, :, rung])
+        assert abs(found.mean - 1.5) < 4.5 * found.error
+        assert found.error < 0.05
 
 
 def test_oracles_keep_no_files(tmp_path) -> None:

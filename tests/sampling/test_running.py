@@ -175,6 +175,15 @@ def test_devices_share_the_chains_statistically_side_by_side(on_devices: dict[st
         assert abs(first.mean() - mean[0]) < 4.5 * error
 
 
+def test_devices_share_the_posteriors(on_devices: dict[str, File]) -> None:
+    """Two posteriors, each whole on a device of its own or both on one: the same short run, up to rounding."""
+    one, two = (on_devices[f"two-posteriors-{devices}"] for devices in (1, 2))
+    for name in contents(one):
+        np.testing.assert_allclose(np.load(two / name), np.load(one / name), rtol=1e-6, atol=1e-6)
+    refusal = on_devices["refusal.txt"].read_text()
+    assert refusal == "sample: `devices` must divide the number of posteriors, 2, got 4."
+
+
 def test_two_processes_run_as_one(on_devices: dict[str, File], tmp_path: File) -> None:
     """jax.distributed on one machine: two processes with two devices each leave the files of one process with four."""
     folder = tmp_path / "two"

@@ -21,7 +21,7 @@ if "--process" in sys.argv:  # before anything that touches a device, as importi
 
 from gaussian import Gaussian
 
-from bayes_attn import Schedule, Starts, sample
+from bayes_attn import InvalidInput, Schedule, Starts, sample
 from bayes_attn.sampling import run, temperature_path
 
 
@@ -47,6 +47,16 @@ def main() -> None:
                     posterior, path, starts, schedule, 4, rungs="auto", folder=folder / f"{mode}-{devices}",
                     devices=devices, one_by_one=mode == "one-by-one",
                 )  # fmt: skip
+        pair = [Gaussian(center=jax.numpy.asarray(center)) for center in (1.5, -0.5)]
+        for devices in (1, 2):
+            sample(
+                pair, path, starts, Schedule(60, 4, 10), 4, rungs=5, folder=folder / f"two-posteriors-{devices}",
+                devices=devices,
+            )  # fmt: skip
+        try:
+            sample(pair, path, starts, Schedule(60, 4, 10), 4, rungs=5, devices=4)
+        except InvalidInput as refusal:
+            (folder / "refusal.txt").write_text(str(refusal))
         return
     sample(
         posterior, path, starts, schedule, 4, progress, rungs="auto", folder=folder, resume="--resume" in arguments,
