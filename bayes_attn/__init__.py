@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bayes_attn import theory
     from bayes_attn.errors import InvalidInput
+    from bayes_attn.evidence import Evidence, measure
     from bayes_attn.order_parameters import OrderParameters
     from bayes_attn.planner import Plan, plan, plans
     from bayes_attn.posterior import DataSet, Population, Posterior
@@ -47,6 +48,8 @@ _HOMES = {
     "Schedule": "sampling",
     "load_ladder": "sampling",
     "sample": "sampling",
+    "Evidence": "evidence",
+    "measure": "evidence",
     "Verdict": "verdict",
     "Plan": "planner",
     "phase_diagram": "regions",
@@ -59,6 +62,7 @@ __all__ = [
     "Controls",
     "CopyTask",
     "DataSet",
+    "Evidence",
     "HeadProduct",
     "IidLogits",
     "InvalidInput",
@@ -74,6 +78,7 @@ __all__ = [
     "Verdict",
     "judge",
     "load_ladder",
+    "measure",
     "phase_diagram",
     "plan",
     "plans",

@@ -3,14 +3,19 @@
 Arviz is imported inside the functions, because it takes seconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from bayes_attn.errors import require
 from bayes_attn.sampling import Controls, Samples
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 DESCRIPTIONS = {
     "load": "load, the dimensionless data amount",
@@ -22,11 +27,15 @@ DESCRIPTIONS = {
     "uniform_overlap": "uniform overlap m_u: mean row sum of the weights",
     "row_power": "row power q_u: mean squared row sum of the weights",
     "lp": "log-density at the rung's controls (nats)",
+    "energy": "Hamiltonian energy of the proposal (nats)",
     "replica": "which replica sits at the rung",
     "swap_acceptance": "acceptance probability of the swap of rungs (pair, pair + 1); NaN where not tried",
 }
-LEAST_PEAK = 0.1
-"""Height of a second peak relative to the highest, below which it is not taken for one."""
+LEAST_VISITS = 50
+"""Scans of a chain in a phase, below which it says nothing about convergence there."""
+LEAST_RANKED = 20
+"""Scans of a chain in a rank plot, however slow the chains."""
+Phase = Literal["overall", "disordered", "copy"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,18 @@ class Estimate:
     """Rank-normalised split R-hat."""
 
 
+@dataclass(frozen=True)
+class PhaseRow:
+    """Convergence of one scalar, in one phase or overall."""
+
+    phase: Phase
+    scalar: str
+    scans: int
+    """In the phase, over all chains."""
+    estimate: Estimate | None
+    """Over the chains that are compared. None where fewer than two chains have `LEAST_VISITS` scans in the phase."""
+
+
 def estimate(values: Float[np.ndarray, "chain scan"]) -> Estimate:
     """Mean of a scalar over chains and scans.
 
@@ -50,37 +71,107 @@ def estimate(values: Float[np.ndarray, "chain scan"]) -> Estimate:
     import arviz as az
 
     chains, scans = values.shape
-    if np.ptp(values) <= 1e-12 * max(1.0, abs(float(values.flat[0]))):
+    if _is_constant(values):
         return Estimate(float(values.flat[0]), 0.0, float(chains * scans), 1.0)
     between = float(values.mean(axis=1).std(ddof=1) / np.sqrt(chains)) if chains > 1 else 0.0
     within = float(az.mcse(values))
     return Estimate(float(values.mean()), max(within, between), float(az.ess(values)), float(az.rhat(values)))
 
 
-def two_peaks(values: Float[np.ndarray, "chain scan"]) -> tuple[float, float]:
-    """Depth of the valley between the two highest peaks of a density, ln(lower peak / valley), with its error.
+def _is_constant(values: Float[np.ndarray, "chain scan"]) -> bool:
+    """Up to rounding."""
+    return bool(np.ptp(values) <= 1e-12 * max(1.0, abs(float(values.flat[0]))))
 
-    Returns depth 0 for a single peak. The density is arviz's kernel estimate; only peaks of at least a tenth of the
-    highest one count, since in the tail the estimate itself has bumps. The error is the jackknife's over chains.
+
+def phase_diagnostics(
+    values: Mapping[str, Float[np.ndarray, "chain scan"]], copy_mass: Float[np.ndarray, "chain scan"], cut: float
+) -> tuple[PhaseRow, ...]:
+    """Convergence at one rung: overall, and within the disordered (copy mass <= `cut`) and the copy phase.
+
+    R-hat overall tells whether chains switch between the phases; within a phase, whether they agree about it however
+    seldom they switch. There, each chain's scans in the phase are strung together, visits joined, and all are trimmed
+    to the shortest; chains with fewer than `LEAST_VISITS` are left out.
+    """
+    for name, series in values.items():
+        require(series.shape == copy_mass.shape, "phase_diagnostics", name, "must have copy_mass's shape", series.shape)
+    inside: dict[Phase, np.ndarray] = {
+        "overall": np.ones(copy_mass.shape, dtype=bool),
+        "disordered": copy_mass <= cut,
+        "copy": copy_mass > cut,
+    }
+    return tuple(
+        PhaseRow(phase, name, int(here.sum()), _estimate_where(here, series))
+        for phase, here in inside.items()
+        for name, series in values.items()
+    )
+
+
+def _estimate_where(here: Bool[np.ndarray, "chain scan"], values: Float[np.ndarray, "chain scan"]) -> Estimate | None:
+    kept = [series[chosen] for series, chosen in zip(values, here, strict=True) if chosen.sum() >= LEAST_VISITS]
+    if len(kept) < 2:
+        return None
+    shortest = min(len(series) for series in kept)
+    return estimate(np.stack([series[:shortest] for series in kept]))
+
+
+def bfmi(energy: Float[np.ndarray, "chain scan"]) -> Float[np.ndarray, " chain"]:
+    """Energy Bayesian fraction of missing information of each chain; below 0.3 momenta explore energies too slowly.
+
+    2 for energies that are new at every scan, NaN where they are missing (exact draws) or constant.
+
+    References
+    ----------
+    Betancourt, "Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo" (2016), arXiv:1604.00695.
     """
     import arviz as az
 
-    def depth(sample: np.ndarray) -> float:
-        _, density, _ = az.kde(sample)
-        interior = (density[1:-1] > density[:-2]) & (density[1:-1] >= density[2:])
-        peaks = np.flatnonzero(interior) + 1
-        peaks = peaks[density[peaks] > LEAST_PEAK * density.max()]
-        best = 0.0
-        for i, left in enumerate(peaks):
-            for right in peaks[i + 1 :]:
-                valley = density[left : right + 1].min()
-                best = max(best, float(np.log(min(density[left], density[right]) / max(valley, 1e-300))))
-        return best
+    known = np.isfinite(energy).all(axis=1) & (np.ptp(energy, axis=1) > 0)
+    fraction = np.full(len(energy), np.nan)
+    if known.any():
+        fraction[known] = az.bfmi(energy[known])
+    return fraction
 
-    chains = len(values)
-    without = np.array([depth(np.delete(values, chain, axis=0).ravel()) for chain in range(chains)])
-    error = np.sqrt((chains - 1) * without.var()) if chains > 1 else np.inf
-    return depth(values.ravel()), float(error)
+
+def rank_plot(values: Mapping[str, Float[np.ndarray, "chain scan"]], title: str = "") -> "matplotlib.figure.Figure":
+    """Distribution of each scalar's ranks among all chains, less the uniform one; a colour per chain.
+
+    Chains that sample one law stay near zero. The p-value is of that, and holds for independent draws; so scans are
+    first thinned by the autocorrelation within the chains, the slowest scalar's, to `LEAST_RANKED` a chain at least.
+    A constant has no ranks and is left out. The figure is pyplot's, to be closed by the caller.
+
+    References
+    ----------
+    Säilynoja, Bürkner, Vehtari, Stat. Comput. 32 (2022), doi:10.1007/s11222-022-10090-6: the plot.
+    Tesso et al. (2026), arXiv:2603.02928: the test.
+    """
+    import arviz as az
+
+    varying = {name: series for name, series in values.items() if not _is_constant(series)}
+    require(len(varying) > 0, "rank_plot", "values", "must have a scalar that varies", list(values))
+    scans = next(iter(varying.values())).shape[1]
+    # Chain by chain: together, chains in different places would have hardly any independent draws.
+    independent = min(np.mean([az.ess(chain[None]) for chain in series]) for series in varying.values())
+    every = int(max(1, min(np.ceil(scans / independent), scans // LEAST_RANKED)))
+    columns = min(len(varying), 3)
+    plot = az.plot_rank(
+        az.from_dict({"posterior": {name: series[:, ::every] for name, series in varying.items()}}),
+        backend="matplotlib",
+        visuals={"remove_axis": False},
+        # No marks on the scans that speak most against equality: they would hide the colours.
+        stats={"ecdf_pit": {"gamma": np.inf}},
+        col_wrap=columns,
+        figure_kwargs={
+            "figsize": (3.6 * columns + 1, 2.6 * -(-len(varying) // columns) + 0.3),
+            "layout": "constrained",
+            "sharex": False,
+            "sharey": True,
+        },
+    )
+    plot.add_legend("chain")
+    figure = plot.viz["figure"].item()
+    figure.suptitle(title)
+    figure.supylabel("ECDF of the ranks, less uniform")
+    return figure
 
 
 def to_datatree(
@@ -112,6 +203,8 @@ def to_datatree(
         "diverging": samples.divergent,
         "replica": samples.replica_at,
     }
+    if (energy := getattr(samples, "energy", None)) is not None:
+        stats["energy"] = energy
     tree = az.from_dict(
         {
             "posterior": {parameter: samples.params} | {name: values[:, at_draws] for name, values in order.items()},

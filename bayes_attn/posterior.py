@@ -150,7 +150,13 @@ class Population(CopyPosterior):
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """-U(m, q, m_u, q_u) at load alpha, in nats."""
-        order = self.order_parameters(params)
+        return self.log_likelihood_from(self.order_parameters(params), load)
+
+    def log_likelihood_from(self, order: OrderParameters, load: Float[Array, ""]) -> Float[Array, ""]:
+        """The log-likelihood as the function of the order parameters that it is.
+
+        Optional in the contract: where a posterior has it, every scan of a run can be reweighted to other controls.
+        """
         vocab, ratio = self.task.vocab, jnp.square(load) / self.value_scale**2
         if self.task.frequencies is not None:
             frequencies = jnp.asarray(self.task.frequencies)

@@ -18,6 +18,7 @@ SHARED = {
     "attention", "length", "vocab", "order", "critical_load", "critical_data", "spinodal_low", "spinodal_high",
     "barrier", "copy_mass_disordered", "copy_mass_copy", "critical_load_error",
 }  # fmt: skip
+SIXTEEN = ["--length", "16", "--vocab", "16"]
 ROW = {"load", "data", "copy_mass", "copy_mass_error", "participation", "theory_copy_mass", "ess", "rhat"}
 
 
@@ -31,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one small run of the main job."""
     folder = tmp_path_factory.mktemp("main") / "run"
-    main(["transition", "--small", "--out", str(folder)])
+    main(["transition", "--small", *SIXTEEN, "--sizes", "none", "--out", str(folder)])
     return folder
 
 
@@ -80,6 +81,12 @@ def test_results(small: Path) -> None:
     assert results["copy_weight_error"] < 0.1
     assert results["seconds"] > 0
     assert results["versions"]["jax"]
+    assert results["verdict"] in ("first-order", "undecided")
+    assert {"name", "value", "error", "passed"} <= set(results["criteria"][0])
+    # The peaks of p(m) at L = 16 are a third of a kT apart from the saddle points' 0.81.
+    assert abs(results["barrier_sampled"] - 0.8) < 4.5 * results["barrier_sampled_error"] + 0.3
+    for name in ("critical_load_equal_weight", "critical_load_equal_height"):
+        assert abs(results[name] - results["critical_load"]) < 4.5 * results[f"{name}_error"] + 0.05
 
 
 def test_posterior_file(small: Path) -> None:
@@ -103,13 +110,13 @@ def test_report_is_whole_and_self_contained(small: Path) -> None:
     results = json.loads((small / "results.json").read_text())
     for heading in ("Copy mass against data", "Below, at and above", "Mean attention matrices", "Convergence"):
         assert heading in page
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("data:image/png;base64,") == 5
     for text in (
         "R-hat",
         "effective sample size",
         "swap rate",
         "round trips",
-        "uv run bayes-attn transition --seed 0 --small",
+        "uv run bayes-attn transition --length 16 --vocab 16 --sizes none --seed 0 --small",
     ):
         assert text in page
     assert all(sentence in page for sentence in results["sentences"])
@@ -128,9 +135,20 @@ def test_a_second_run_into_the_same_folder_is_refused(small: Path, capsys: pytes
 
 
 def test_linear_attention_runs_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = run(capsys, "transition", "--attention", "linear", "--small", "--out", str(tmp_path / "run"))
+    results = run(
+        capsys,
+        "transition",
+        "--attention",
+        "linear",
+        *SIXTEEN,
+        "--sizes",
+        "none",
+        "--small",
+        "--out",
+        str(tmp_path / "run"),
+    )
     assert results["order"] == "second"
-    assert results["finding"] in ("continuous", "undecided")
+    assert results["verdict"] in ("second-order", "undecided")
     for row in results["rows"]:
         assert abs(row["copy_mass"] - row["theory_copy_mass"]) < 4.5 * row["copy_mass_error"]
 
@@ -165,6 +183,7 @@ BAD_TRANSITION = {
         ["--tokens", "{tmp}/good.npy", "--zipf", "1"],
         "`zipf` does not go with own tokens, whose frequencies are counted, got 1.0",
     ),
+    "sizes": (["--sizes", "8,16"], "`sizes` must be none, or lengths from 3 to 15 with commas between, got '8,16'"),
     "path": (["--path", "round"], "`path` must be load or detour, got 'round'"),
     "seed": (["--seed", "-1"], "`seed` must be an integer of at least 0, got -1"),
     "one token": (["--tokens", "{tmp}/same.npy"], "`tokens` must hold at least two different tokens, got 1"),
@@ -204,8 +223,9 @@ def test_bad_input_gets_one_line(
     (tmp_path / "cut.npy").write_bytes(whole[:1000])
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
+    sixteen = SIXTEEN if verb == "transition" and not {"--length", "--vocab"} & set(options) else []
     with pytest.raises(SystemExit) as stop:
-        main([verb, *(option.replace("{tmp}", str(tmp_path)) for option in options)])
+        main([verb, *sixteen, *(option.replace("{tmp}", str(tmp_path)) for option in options)])
     captured = capsys.readouterr()
     assert stop.value.code == 2
     assert captured.out == ""

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gaussian import Gaussian
+from scipy.signal import lfilter
 
-from bayes_attn import InvalidInput, Schedule, Starts, load_ladder, sample
+from bayes_attn import Controls, InvalidInput, Schedule, Starts, load_ladder, sample
 from bayes_attn.diagnostics import estimate
-from bayes_attn.free_energy import stepping_stone
+from bayes_attn.free_energy import pool, smear, stepping_stone, thermodynamic_integration
+from bayes_attn.free_energy.resampling import replicate_counts, standard_error
 from bayes_attn.sampling import temperature_path
 
 
@@ -24,6 +26,56 @@ def test_log_evidence_of_a_conjugate_gaussian() -> None:
     assert np.all(np.abs(found.value - exact) < 4.5 * np.maximum(found.error, 0.005))
     assert found.gap < 0.1
     assert np.all(found.error[1:] < 0.05)
+    # By integration of the force, whose uncorrected ends are bounds, and from all rungs together.
+    integral = thermodynamic_integration(samples)
+    assert np.all(np.abs(integral.value - exact) < 4.5 * np.maximum(integral.error, 0.005) + 0.02)
+    assert np.all(integral.forward <= integral.value)
+    assert np.all(integral.value <= integral.backward)
+    together = pool(posterior, samples)
+    error = together.error(together.log_normalisation)
+    assert np.all(np.abs(together.log_normalisation[0] - exact) < 4.5 * np.maximum(error, 0.005))
+    assert np.all(error < 0.08)
+
+    # Reweighted to a load between the rungs: the exact mean of the first order parameter.
+    between = Controls(np.ones(1), np.array([0.8]), np.zeros(1))
+    weights = together.weights(together.log_tilt(between)[0])
+    means = weights @ together.order
+    assert abs(means[0] - posterior.exact(np.array(0.8))[0]) < 4.5 * together.error(means)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_errors_of_a_mean_cover_it(memory: float, random_numbers: np.random.Generator) -> None:
+    """68 % intervals over 200 repeats of four chains cover between 55 % and 80 % (the larger of two errors counts)."""
+    chains, scans = 4, 2000
+    blocks = int(scans / (2 * (1 + memory) / (1 - memory)))
+    counts = replicate_counts(chains, blocks)
+    block = np.minimum(np.arange(scans) * blocks // scans, blocks - 1)
+    hits = 0
+    for _ in range(200):
+        noise = random_numbers.normal(size=(chains, scans + 300)) * np.sqrt(1 - memory**2)
+        values = lfilter([1.0], [1.0, -memory], noise, axis=1)[:, 300:]
+        sums = np.zeros((chains, blocks))
+        np.add.at(sums.T, block, values.T)
+        number = np.bincount(block, minlength=blocks)
+        means = np.einsum("rcb,cb->r", counts, sums) / np.einsum("rcb,b->r", counts, number)
+        hits += abs(means[0]) < float(standard_error(means, chains, blocks))
+    assert 0.55 < hits / 200 < 0.80
+
+
+def test_chains_that_disagree_have_a_large_error() -> None:
+    """Two pairs of chains at 0 and 1: the error of their mean is that of four independent values."""
+    counts = replicate_counts(4, 100)
+    means = np.einsum("rcb,c->r", counts, np.array([0.0, 1.0, 0.0, 1.0])) / counts.sum(axis=(1, 2))
+    assert float(standard_error(means, 4, 100)) == pytest.approx(0.5 / np.sqrt(3), rel=1e-6)
+
+
+def test_the_smear_over_data_sets_is_told_from_the_errors_within(random_numbers: np.random.Generator) -> None:
+    errors = np.full(400, 0.5)
+    found = smear(random_numbers.normal(3.0, np.hypot(1.0, 0.5), size=400), errors)
+    assert abs(found.smear - 1.0) < 4.5 * found.smear_error
+    assert abs(found.mean - 3.0) < 4.5 * found.error
+    assert found.within == pytest.approx(0.5)
+    assert smear(random_numbers.normal(3.0, 0.5, size=400), errors).smear < 0.3
 
 
 class Coordinate(NamedTuple):

@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,7 @@ from jaxtyping import Float
 from bayes_attn import theory
 from bayes_attn.diagnostics import Estimate, estimate, to_datatree
 from bayes_attn.errors import InvalidInput, require, require_integer
+from bayes_attn.evidence import Evidence, hysteresis, measure
 from bayes_attn.posterior import CopyPosterior, DataSet, Population
 from bayes_attn.sampling import Path as ControlPath
 from bayes_attn.sampling import Samples, Schedule, Starts, coexistence_path, detour, load_path, sample
@@ -30,9 +31,16 @@ from bayes_attn.workflow.settings import TransitionSettings, population, theory_
 from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write_json, written_whole
 
 CHAINS = 4
+HOT = np.arange(CHAINS) % 2 == 1
 """Half of them start from exact prior draws, half from the copy pattern."""
 FULL = Schedule(warmup=1_200, draws=250, thin=40)
 SMALL = Schedule(warmup=800, draws=100, thin=40)
+COMPANION = Schedule(warmup=300, draws=40, thin=40)
+COMPANION_RUNGS = 8
+COMPANION_SIZES = (2 / 3, 3 / 4, 5 / 6)
+"""Lengths of the smaller runs, in units of the main one's."""
+COMPANION_LOADS = (0.9, 1.06)
+"""Where a companion looks for its transition, in units of the theory's; its samples are reweighted there."""
 MULTIPLES = np.array(
     [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.92, 0.96, 1.0, 1.04, 1.08, 1.15, 1.22, 1.3, 1.4]
 )
@@ -57,6 +65,7 @@ class TransitionRun:
     rungs: list[int]
     """Those of `samples` that lie along the data amount, without a field: the rows of every table."""
     verdict: Verdict
+    sampling_seconds: float
     seconds: float
 
     @cached_property
@@ -117,23 +126,12 @@ class TransitionRun:
         kind = "population" if isinstance(self.posterior, Population) else "data-set"
         size = f"L = {settings.length}, V = {settings.vocab}"
         what = f"{settings.attention.capitalize()} attention, {size}, {kind} posterior"
-        because = "; ".join(verdict.reasons)
-        depth = f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"
-        if verdict.finding == "undecided":
-            found = ["undecided.", f"Why: {because}."]
-        elif verdict.finding == "two phases":
-            rung = verdict.depth_rung
-            at = f"load {self.loads[rung]:.4g} ({self.data[rung]:.4g} sequences)"
-            found = [
-                "two phases coexist at this size.",
-                f"At {at} the copy mass has two peaks with a valley {depth} deep between them; {because}.",
-            ]
-        else:
-            found = [
-                f"{self.symbol} grows continuously.",
-                f"It has a single peak at every data amount (deepest valley {depth}); {because}.",
-            ]
-        return [f"{what}: {found[0]}", found[1], self._theory_sentence(), self._missing_sentence()]
+        return [
+            f"{what}: {verdict.finding}.",
+            f"Why: {'; '.join(verdict.reasons)}.",
+            self._theory_sentence(),
+            *self._missing_sentences(),
+        ]
 
     def _theory_sentence(self) -> str:
         transition = self.transition
@@ -159,23 +157,27 @@ class TransitionRun:
             f"{transition.steepest_load:.4f} ({self.posterior.num_sequences(transition.steepest_load):.1f} sequences)."
         )
 
-    def _missing_sentence(self) -> str:
+    def _missing_sentences(self) -> list[str]:
+        verdict = self.verdict
+        said = [f"Missing: {'; '.join(verdict.missing)}."] if verdict.missing else []
         if self.loads[-1] < self.transition.steepest_load:
-            return (
+            expected = self.posterior.num_sequences(self.transition.steepest_load)
+            said.append(
                 f"The data end at {self.data[-1]:.0f} sequences, short of where the theory expects the head "
-                f"({self.posterior.num_sequences(self.transition.steepest_load):.0f}): more data are needed to see it."
+                f"({expected:.0f}): more data are needed to see it."
             )
-        if self.verdict.finding == "undecided":
-            if self.transition.barrier is not None and self.transition.barrier > 4:
-                return (
-                    f"A ladder along the data amount has to nucleate against {self.transition.barrier:.1f} kT at the "
-                    "transition; longer runs will help little at this size."
+        if verdict.order == "undecided":
+            if verdict.longer is None:
+                said.append(
+                    "No length of this run would decide: along this path replicas do not pass the transition. The way "
+                    "round the critical end point (path detour) can."
                 )
-            return "Longer chains may settle it."
-        return (
-            "One size cannot tell a first-order transition from a sharp crossover: that takes the growth of the "
-            "barrier over several sizes."
-        )
+            elif verdict.longer > 1:
+                minutes = verdict.longer * self.sampling_seconds / 60
+                said.append(
+                    f"A conclusive run would be {verdict.longer:.1f} times as long, about {minutes:.1f} minutes."
+                )
+        return said
 
 
 def run_transition(
@@ -213,6 +215,7 @@ def run_transition(
     kind = "dataset" if tokens is not None or settings.posterior == "dataset" else "population"
     size = f"L{settings.length}-V{settings.vocab}"
     name = f"transition-{settings.attention}-{size}-{kind}-seed{settings.seed}" + "-small" * settings.small
+    sizes = _sizes(settings, kind)
     folder = choose_folder(settings.out, name)
     with written_whole(folder) as scratch:
         tell("theory", 0.0)
@@ -225,25 +228,35 @@ def run_transition(
         tell("theory", 1.0)
 
         tell("sampling", 0.0)
+        starts = Starts((posterior.sample_prior, posterior.sample_copy), CHAINS)
+        started = time.perf_counter()
         # Even chains start from exact prior draws, odd ones from the copy pattern.
         samples = sample(
             posterior,
             path,
-            Starts((posterior.sample_prior, posterior.sample_copy), CHAINS),
+            starts,
             SMALL if settings.small else FULL,
             settings.seed,
             lambda done, total: tell("sampling", done / total),
             rungs="auto",
         )
+        sampling_seconds = time.perf_counter() - started
         rungs = [int(np.flatnonzero(samples.position == joint)[0]) for joint in joints]
+        companions = []
+        for number, length in enumerate(sizes):
+            tell("smaller sizes", number / len(sizes))
+            companions.append(_companion(settings, length))
+        tell("smaller sizes", 1.0)
+        tell("report", 0.0)
+        at = float(loads[np.argmin(np.abs(loads - transition.steepest_load))])
+        memory = hysteresis(posterior, at, starts, settings.seed)
+        evidence = measure(posterior, samples, HOT, float(settings.length), rungs, hysteresis=memory)
         if settings.prior != "iid":
             logits = jax.vmap(jax.vmap(jax.vmap(posterior.prior.logits)))(samples.params)
             samples = replace(samples, params=np.asarray(logits))
-        tell("report", 0.0)
-        borders = _borders(transition, densities)
         run = TransitionRun(
             settings, posterior, transition, densities, samples, rungs,
-            judge(samples, np.arange(CHAINS) % 2 == 1, borders, rungs), time.perf_counter() - began,
+            judge([*companions, evidence]), sampling_seconds, time.perf_counter() - began,
         )  # fmt: skip
         results = results_json(run)
         positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
@@ -312,20 +325,48 @@ def _path(
     return detour(loads, at, line)
 
 
+def _sizes(settings: TransitionSettings, kind: str) -> list[int]:
+    """Lengths of the companions, in increasing order."""
+    if settings.sizes == "none":
+        return []
+    if settings.sizes is None:
+        if kind == "dataset" or settings.token_frequencies is not None:
+            return []
+        wanted = {max(3, round(share * settings.length)) for share in COMPANION_SIZES}
+        # Short lengths round to the same number: take the next smaller ones.
+        for length in range(settings.length - 1, 2, -1):
+            if len(wanted) < len(COMPANION_SIZES):
+                wanted.add(length)
+        return sorted(length for length in wanted if length < settings.length)
+    words = settings.sizes.split(",")
+    rule = f"must be none, or lengths from 3 to {settings.length - 1} with commas between"
+    good = all(word.strip().isdigit() and 3 <= int(word) < settings.length for word in words)
+    require(good, "transition", "sizes", rule, settings.sizes)
+    require(kind == "population", "transition", "sizes", "goes with the population posterior", settings.sizes)
+    return sorted({int(word) for word in words})
+
+
+def _companion(settings: TransitionSettings, length: int) -> Evidence:
+    """The same at a smaller length, in short: along the line of coexistence where there is one."""
+    vocab = length if settings.vocab == settings.length else settings.vocab
+    base = population(replace(settings, length=length, vocab=vocab))
+    transition = theory.transition(base)
+    starts = Starts((base.sample_prior, base.sample_copy), CHAINS)
+    if transition.order == "first" and settings.prior == "iid":
+        path = coexistence_path(*theory.way_to_end(base))
+        samples = sample(base, path, starts, COMPANION, settings.seed, rungs=COMPANION_RUNGS)
+        low, high = (share * transition.steepest_load for share in COMPANION_LOADS)
+        return measure(base, samples, HOT, float(length), [0], (low, high))
+    path = load_path(SMALL_MULTIPLES * transition.steepest_load)
+    samples = sample(base, path, starts, COMPANION, settings.seed, rungs=len(SMALL_MULTIPLES))
+    return measure(base, samples, HOT, float(length))
+
+
 def _magnitude(density: Density) -> Density:
     """The density of |m| from that of m."""
     m, p = density
     grid = np.linspace(0, max(abs(m[0]), m[-1]), len(m))
     return Density(grid, np.interp(grid, m, p, 0, 0) + np.interp(-grid, m, p, 0, 0))
-
-
-def _borders(transition: Transition, densities: list[Density | None]) -> tuple[float, float]:
-    """Copy masses that separate the phases: halfway from each phase to the barrier, or a quarter in from the ends."""
-    if transition.borders is not None:
-        return transition.borders
-    means = [density.mean() for density in densities if density is not None]
-    first, last = (means[0], means[-1]) if len(means) > 1 else (0.0, 1.0)
-    return first + 0.25 * (last - first), first + 0.75 * (last - first)
 
 
 def results_json(run: TransitionRun) -> dict[str, Any]:
@@ -343,7 +384,7 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
             "ess": estimate.ess,
             "rhat": estimate.rhat,
         }
-        for i, estimate in enumerate(run.verdict.estimates)
+        for i, estimate in enumerate(run.verdict.evidence.estimates)
     ]
     packages = ["bayes-attn", "jax", "jaxlib", "blackjax", "numpyro", "arviz", "numpy", "scipy"]
     frequencies = run.posterior.task.token_frequencies if run.posterior.task.frequencies else None
@@ -352,17 +393,27 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         "tokens": None if run.settings.tokens is None else str(run.settings.tokens),
         "frequencies": None if frequencies is None else frequencies.tolist(),
         "rows": rows,
+        "verdict": run.verdict.order,
         "finding": run.verdict.finding,
         "sentences": run.sentences(),
         "reasons": list(run.verdict.reasons),
-        "depth": run.verdict.depth,
-        "depth_error": run.verdict.depth_error,
+        "missing": list(run.verdict.missing),
+        "criteria": [
+            {"name": one.name, "value": one.value, "error": _finite(one.error), "passed": one.passed, "rule": one.rule}
+            for one in run.verdict.criteria
+        ],
+        **_phases_json(run.verdict.evidence),
+        "sizes": [
+            {"length": int(one.size)} | _phases_json(one) for one in (*run.verdict.companions, run.verdict.evidence)
+        ],
+        "barrier_growth": None if run.verdict.barriers is None else [asdict(fit) for fit in run.verdict.barriers.fits],
+        "times_longer": run.verdict.longer,
         "chains": CHAINS,
         "path": run.path,
         "scans": run.samples.schedule.scans,
         "rungs": run.samples.rungs,
         "round_trips": run.samples.round_trips(),
-        "phase_round_trips": run.verdict.phase_round_trips,
+        "phase_round_trips": run.verdict.evidence.phase_round_trips,
         "communication_barrier": run.samples.communication_barrier,
         "round_trip_rate_ratio": ratio if np.isfinite(ratio) else None,
         "copy_weight": None if weight is None else weight.mean,
@@ -375,3 +426,29 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
         "seconds": run.seconds,
     }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _phases_json(evidence: Evidence) -> dict[str, float | None]:
+    """What the samples of one size say about two phases; None where they do not."""
+    phases = evidence.coexistence
+    known = {
+        "critical_load_equal_weight": phases and phases.equal_weight,
+        "critical_load_equal_weight_error": phases and phases.equal_weight_error,
+        "critical_load_equal_height": phases and phases.equal_height,
+        "critical_load_equal_height_error": phases and phases.equal_height_error,
+        "barrier_sampled": evidence.barrier if evidence.profile is not None else None,
+        "barrier_sampled_error": evidence.barrier_error,
+        "latent_heat": phases and phases.latent_heat,
+        "latent_heat_error": phases and phases.latent_heat_error,
+        "copy_mass_jump": phases and phases.jump,
+        "copy_mass_jump_error": phases and phases.jump_error,
+        "coexistence_slope": phases and phases.slope,
+        "coexistence_slope_error": phases and phases.slope_error,
+        "binder_minimum": evidence.rise and evidence.rise.binder_minimum,
+        "binder_minimum_error": evidence.rise and evidence.rise.binder_minimum_error,
+    }
+    return {name: _finite(value) for name, value in known.items()}

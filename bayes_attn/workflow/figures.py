@@ -53,8 +53,8 @@ def _data_axis(axes: Axes, run: TransitionRun) -> None:
 def copy_mass(run: TransitionRun) -> Figure:
     """Sampled mean copy mass over the analytic curve."""
     figure, axes = plt.subplots(figsize=(7.2, 4.4))
-    means = np.array([estimate.mean for estimate in run.verdict.estimates])
-    errors = np.array([estimate.error for estimate in run.verdict.estimates])
+    means = np.array([estimate.mean for estimate in run.verdict.evidence.estimates])
+    errors = np.array([estimate.error for estimate in run.verdict.evidence.estimates])
     known = np.array([density is not None for density in run.densities])
     analytic = np.array([density.mean() for density in run.densities if density is not None])
     label = "theory, independent tokens" if run.own_tokens else "theory"
@@ -149,7 +149,7 @@ def _mean_weights(run: TransitionRun, rung: int) -> np.ndarray:
 
 def diagnostics(run: TransitionRun) -> Figure:
     """R-hat, effective sample size and swap rates along the ladder."""
-    estimates = run.verdict.estimates
+    estimates = run.verdict.evidence.estimates
     figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.1))
     panels[0].plot(run.loads, [e.rhat for e in estimates], "o-", ms=4, color=BLUE)
     panels[0].axhline(LARGEST_RHAT, color=GREY, lw=0.8, ls=":")
@@ -172,9 +172,90 @@ def diagnostics(run: TransitionRun) -> Figure:
     return figure
 
 
+def free_energy(run: TransitionRun) -> Figure | None:
+    """The sampled profile F(m) with its error band over the analytic one, where both peaks are equally high."""
+    evidence = run.verdict.evidence
+    profile = evidence.profile
+    if profile is None:
+        return None
+    figure, axes = plt.subplots(figsize=(7.2, 4.2))
+    lowest = float(profile.free_energy.min())
+    axes.fill_between(
+        profile.copy_mass,
+        profile.free_energy - lowest - profile.error,
+        profile.free_energy - lowest + profile.error,
+        color=ORANGE,
+        alpha=0.4,
+        lw=0,
+        label="sampled, ± standard error",
+    )
+    axes.errorbar(
+        profile.bin_copy_mass,
+        profile.bin_free_energy - lowest,
+        profile.bin_error,
+        fmt=".",
+        ms=3,
+        lw=0.8,
+        color=RED,
+        label="bins",
+    )
+    phases = evidence.coexistence
+    title = "deepest valley"
+    if phases is not None:
+        barrier = f"{phases.barrier:.2f} ± {phases.barrier_error:.2f} kT"
+        title = f"α = {phases.equal_height:.4f} (equal height), barrier {barrier}"
+        if run.settings.attention == "softmax" and run.settings.prior == "iid":
+            ((m, log_density),) = theory.softmax.log_densities(run.posterior, np.array([phases.equal_height]))
+            shown = (m > profile.copy_mass[0]) & (m < profile.copy_mass[-1])
+            axes.plot(
+                m[shown], -log_density[shown] + log_density.max(), color=BLUE, label="theory: -log p(m) at this L"
+            )
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(f"copy mass {run.symbol}")
+    axes.set_ylabel("free energy F = -log p (kT)")
+    axes.legend()
+    return figure
+
+
+def scaling(run: TransitionRun) -> Figure | None:
+    """Barrier, shift between the two criteria and Binder's cumulant over the sizes that ran."""
+    shown = [one for one in (*run.verdict.companions, run.verdict.evidence) if one.profile is not None]
+    if len(shown) < 2:
+        return None
+    sizes = np.array([one.size for one in shown])
+    figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.2))
+    panels[0].errorbar(
+        sizes, [one.barrier for one in shown], [one.barrier_error for one in shown], fmt="o", ms=4, capsize=2, color=RED
+    )
+    if run.verdict.barriers is not None:
+        fine = np.linspace(sizes[0], sizes[-1], 100)
+        for fit, colour in zip(run.verdict.barriers.fits, (BLUE, GREEN, GREY), strict=True):
+            axes_label = f"{fit.law}, AIC {fit.aic:.0f}"
+            panels[0].plot(fine, fit(fine, sizes), color=colour, lw=1, label=axes_label)
+        panels[0].legend(fontsize=8)
+    panels[0].set_ylabel("barrier (kT)")
+    for one in shown:
+        if (phases := one.coexistence) is not None:
+            shift, error = phases.shift / phases.equal_weight, phases.shift_error / phases.equal_weight
+            panels[1].errorbar(one.size, shift, error, fmt="o", ms=4, capsize=2, color=BLUE)
+        if (risen := one.rise) is not None:
+            panels[2].errorbar(
+                one.size, risen.binder_minimum, risen.binder_minimum_error, fmt="o", ms=4, capsize=2, color=GREEN
+            )
+    panels[1].axhline(0, color=GREY, lw=0.8)
+    panels[1].set_ylabel("(α_w − α_h) / α_w")
+    panels[2].axhline(2 / 3, color=GREY, lw=0.8, ls=":")
+    panels[2].set_ylabel("minimum of Binder's cumulant")
+    for axes in panels:
+        axes.set_xlabel("length L")
+    return figure
+
+
 FIGURES = {
     "copy_mass": copy_mass,
     "histograms": histograms,
+    "free_energy": free_energy,
+    "scaling": scaling,
     "attention": attention,
     "diagnostics": diagnostics,
 }
@@ -183,6 +264,11 @@ CAPTIONS = {
     "where they leave the lower branch.",
     "histograms": "Histogram of the copy mass below, at and above the transition, over the analytic density. Two peaks "
     "in the middle panel are two phases.",
+    "free_energy": "Free energy of the copy mass where both peaks are equally high, from the samples of all rungs "
+    "reweighted to one load. Two minima with a barrier between them are two phases at this size.",
+    "scaling": "Left: the barrier at each size that ran, with three laws and Akaike's criterion (lower is better); it "
+    "has to grow. Middle: the loads of equal weight and equal height have to approach each other. Right: the least "
+    "value of Binder's cumulant 1 - <m^4> / 3<m^2>^2; 2/3 (dotted) where m does not fluctuate.",
     "attention": "Mean attention matrix below and above the transition. The bright line next to the diagonal is the "
     "copy head; positions lie on a ring, so query 0 copies from the last key. The scale is shared.",
     "diagnostics": "Convergence along the ladder: R-hat should be below the dotted line that the verdict asks for, the "

@@ -19,6 +19,8 @@ PATHS = {
 HEADINGS = {
     "copy_mass": "Copy mass against data",
     "histograms": "Below, at and above the transition",
+    "free_energy": "Free energy of the copy mass",
+    "scaling": "Growth with the size",
     "attention": "Mean attention matrices",
     "diagnostics": "Convergence",
 }
@@ -42,6 +44,8 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
     figures = []
     for name, draw in FIGURES.items():
         figure = draw(run)
+        if figure is None:
+            continue
         figure.savefig(folder / f"{name}.png")
         plt.close(figure)
         image = base64.b64encode((folder / f"{name}.png").read_bytes()).decode()
@@ -50,7 +54,8 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     page = environment.get_template("report.html.jinja").render(
         title=f"Transition of {results['attention']} attention, L = {results['length']}, V = {results['vocab']}",
-        finding=results["finding"],
+        verdict=results["verdict"],
+        criteria=[_criterion(one) for one in results["criteria"]],
         sentences=results["sentences"],
         figures=figures,
         symbol=run.symbol,
@@ -64,6 +69,15 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
     (folder / "report.html").write_text(page, encoding="utf-8")
 
 
+MARKS = {True: "yes", False: "no", None: "—"}
+
+
+def _criterion(one: dict[str, Any]) -> dict[str, str]:
+    value = "not measured" if one["value"] is None else f"{one['value']:.4g}"
+    error = "" if one["error"] is None else f" ± {one['error']:.2g}"
+    return {"name": one["name"], "value": value + error, "rule": one["rule"], "passed": MARKS[one["passed"]]}
+
+
 def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"theory": _fixed(row["theory_copy_mass"])} for row in results["rows"]]
 
@@ -75,6 +89,13 @@ def _fixed(value: float | None) -> str:
 def _share(results: dict[str, Any]) -> str:
     weight = results["copy_weight"]
     return "does not apply" if weight is None else f"{weight:.3f} ± {results['copy_weight_error']:.3f}"
+
+
+def _with_error(results: dict[str, Any], name: str, unit: str = "") -> str:
+    value, error = results[name], results[f"{name}_error"]
+    if value is None:
+        return "does not apply"
+    return f"{value:.5g}" + ("" if error is None else f" ± {error:.2g}") + unit
 
 
 def _number(value: float | None, digits: int = 5, unit: str = "") -> str:
@@ -97,7 +118,7 @@ def _theory_table(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _sampling_table(run: TransitionRun, results: dict[str, Any]) -> list[tuple[str, str]]:
-    verdict = run.verdict
+    evidence = run.verdict.evidence
     return [
         ("posterior", results["posterior"]),
         ("chains (odd ones start from the copy pattern)", str(results["chains"])),
@@ -113,8 +134,12 @@ def _sampling_table(run: TransitionRun, results: dict[str, Any]) -> list[tuple[s
         ("share of the copy phase at α*", _share(results)),
         ("smallest swap rate", f"{min(results['swap_rates']):.2f}"),
         ("divergent transitions", str(results["divergences"])),
-        ("cold against hot starts, largest difference", f"{verdict.cold_hot_difference:.1f} standard errors"),
-        ("deepest valley between two peaks", f"{verdict.depth:.2f} ± {verdict.depth_error:.2f} kT"),
+        ("cold against hot starts, largest difference", f"{evidence.cold_hot_difference:.1f} standard errors"),
+        ("barrier, ln(peak / valley)", _with_error(results, "barrier_sampled", " kT")),
+        ("load of equal weight", _with_error(results, "critical_load_equal_weight")),
+        ("load of equal height", _with_error(results, "critical_load_equal_height")),
+        ("latent heat, jump of dF/dα", _with_error(results, "latent_heat", " kT")),
+        ("slope dh/dα of the line of coexistence", _with_error(results, "coexistence_slope")),
         ("advice", "; ".join(results["advice"]) or "none"),
         ("seed", str(results["seed"])),
         ("time", f"{results['seconds']:.0f} s"),

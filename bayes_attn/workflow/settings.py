@@ -103,6 +103,10 @@ class TransitionSettings(ModelSettings):
     Example: bayes-attn transition --small --out runs/first
     """
 
+    length: int = 24
+    """Positions L in a sequence, at least 3."""
+    vocab: int = 24
+    """Tokens V in the vocabulary, at least 2."""
     posterior: Annotated[str | None, tyro.conf.arg(metavar="population|dataset")] = None
     """population (statistics averaged over the data) or dataset (one set of sequences). Default: population, or
     dataset if --tokens is given."""
@@ -112,6 +116,9 @@ class TransitionSettings(ModelSettings):
     path: Annotated[str | None, tyro.conf.arg(metavar="load|detour")] = None
     """How the ladder crosses the transition: load (along the data amount alone) or detour (at the transition also along
     the line of coexistence to its critical end point and back). Default: detour where the barrier is above 2 kT."""
+    sizes: Annotated[str | None, tyro.conf.arg(metavar="L,L,...|none")] = None
+    """Smaller lengths at which the same is run in short, for the growth of the barrier: along V = L where vocab equals
+    length, else at the same vocab. Default: three of them for the population posterior, none for a data set."""
     seed: int = 0
     """Fixes every random number."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None

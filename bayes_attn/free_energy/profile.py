@@ -1,0 +1,198 @@
+"""The profile F(m) = -log p(m) of the (first) order parameter at any controls, with error bands, peaks and valley.
+
+The samples of all rungs, reweighted (`pool`), are counted in bins that are narrow where a phase is narrow; a cubic
+spline through the logarithms of the counts, each with its own effective number of samples, gives a smooth profile. No
+kernel widens the phases, so that the valley between them is not filled up.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.interpolate import BSpline
+from scipy.sparse import csr_array
+
+from bayes_attn.free_energy.pool import Pool
+
+KNOT_SPACING = 1.5
+"""Between the knots of the spline, in standard deviations of the phase at hand."""
+BINS_PER_KNOT = 6
+LEAST_EFFECTIVE = 8.0
+"""Effective samples, fewer than which leave a bin out."""
+GRID = 600
+QUANTILES = 4000
+FLOOR = 1e-2
+"""Of a bin's count: what it is taken for in a replicate that has none."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """-log p(m) at one point of control space, for |m| where m has both signs; energies in kT."""
+
+    copy_mass: Float[np.ndarray, " grid"]
+    free_energy: Float[np.ndarray, " grid"]
+    """-log p(m), with p normalised over the grid."""
+    error: Float[np.ndarray, " grid"]
+    bin_copy_mass: Float[np.ndarray, " bin"]
+    """Centres of the bins that the curve was drawn through."""
+    bin_free_energy: Float[np.ndarray, " bin"]
+    bin_error: Float[np.ndarray, " bin"]
+    peaks: tuple[float, float] | None
+    """Positions of the two peaks with the deepest valley between them; None for a single peak."""
+    valley: float | None
+    """Position of the deepest point between them."""
+    depth: float
+    """ln(lower peak / valley), in kT; 0 for a single peak."""
+    depth_error: float
+    log_odds: float
+    """Log of the weight above the valley over the weight below; NaN for a single peak."""
+    log_odds_error: float
+    height_difference: float
+    """Log of the upper peak's height over the lower one's; NaN for a single peak."""
+    height_difference_error: float
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One profile for every replicate, from which errors and roots are taken."""
+
+    grid: Float[np.ndarray, " grid"]
+    log_density: Float[np.ndarray, "replicate grid"]
+    bins: Float[np.ndarray, " bin"]
+    bin_log_density: Float[np.ndarray, "replicate bin"]
+    peaks: Int[np.ndarray, " two"] | None
+    """Indices in the grid, of the whole sample's curve."""
+    valley: int
+
+    def depth(self) -> Float[np.ndarray, " replicate"]:
+        """ln(lower peak / valley) of every replicate, in its own extrema about the common valley; 0 for one peak."""
+        if self.peaks is None:
+            return np.zeros(len(self.log_density))
+        low, high, valley = self.extrema()
+        return np.minimum(low, high) - valley
+
+    def height_difference(self) -> Float[np.ndarray, " replicate"]:
+        low, high, _ = self.extrema()
+        return high - low
+
+    def log_odds(self) -> Float[np.ndarray, " replicate"]:
+        """Of the weight above the common valley."""
+        step = np.gradient(self.grid)
+        peak = self.log_density.max(axis=1, keepdims=True)
+        weight = np.exp(self.log_density - peak) * step
+        return np.log(weight[:, self.valley :].sum(axis=1)) - np.log(weight[:, : self.valley].sum(axis=1))
+
+    def extrema(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Heights of both peaks and of the valley between them, for every replicate."""
+        assert self.peaks is not None
+        # Each replicate's peak is looked for from the end of the curve to the middle between peak and valley.
+        low_end, high_start = (self.peaks[0] + self.valley) // 2, (self.peaks[1] + self.valley + 1) // 2
+        low = self.log_density[:, : low_end + 1].max(axis=1)
+        high = self.log_density[:, high_start:].max(axis=1)
+        between = self.log_density[:, self.peaks[0] : self.peaks[1] + 1].min(axis=1)
+        return low, high, between
+
+
+def magnitudes(pool: Pool) -> Float[np.ndarray, " sample"]:
+    """The order parameter, or its magnitude where it has both signs: m and -m are then one phase."""
+    return np.abs(pool.order) if np.any(pool.order < 0) else pool.order
+
+
+def resampled(order: Float[np.ndarray, " sample"], weights: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " draw"]:
+    """Equally likely values, at the quantiles of a weighted sample, in increasing order."""
+    increasing = np.argsort(order)
+    cumulative = np.cumsum(weights[increasing])
+    at = np.searchsorted(cumulative, (np.arange(QUANTILES) + 0.5) / QUANTILES * cumulative[-1])
+    return order[increasing][at]
+
+
+def bin_edges(
+    order: Float[np.ndarray, " sample"], drawn: Float[np.ndarray, " draw"], cut: float
+) -> Float[np.ndarray, " edge"]:
+    """Edges over all of `order`, whose spacing follows the spread of the phase at hand.
+
+    `drawn` is a sample where both phases have weight, and the `cut` lies between them.
+    """
+    sides = [drawn[drawn <= cut], drawn[drawn > cut]]
+    centres = [side.mean() for side in sides]
+    widths = [max(float(side.std()), 1e-3 * float(np.ptp(drawn))) for side in sides]
+    edges = [float(order.min())]
+    while edges[-1] <= order.max():
+        width = np.exp(np.interp(edges[-1], centres, np.log(widths)))
+        edges.append(edges[-1] + KNOT_SPACING / BINS_PER_KNOT * float(width))
+    return np.array(edges)
+
+
+def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.ndarray, " edge"]) -> Curves | None:
+    """The profile of every replicate at one point; None where too few samples reach it."""
+    order = magnitudes(pool)
+    number = np.clip(np.searchsorted(edges, order, side="right") - 1, 0, len(edges) - 2)
+    into = csr_array((np.ones(len(order)), (np.arange(len(order)), number)), shape=(len(order), len(edges) - 1))
+    weights = pool.weights(log_tilt)
+    count = weights @ into
+    squares = weights[:1] ** 2 @ into
+    effective = np.where(squares[0] > 0, count[0] ** 2 / np.where(squares[0] > 0, squares[0], 1.0), 0.0)
+    good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
+    if len(good) < 2 * BINS_PER_KNOT:
+        return None
+    centres, widths = (edges[:-1] + edges[1:])[good] / 2, np.diff(edges)[good]
+    counted = np.maximum(count[:, good], FLOOR * count[0, good])
+    # log of a count is biased by -1 / (2 n).
+    bins = np.log(counted / widths) + 0.5 / effective[good]
+    grid = np.linspace(centres[0], centres[-1], GRID)
+    log_density = bins @ _smoother(centres, effective[good], grid).T
+    total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
+    log_density, bins = log_density - total, bins - total
+    peaks, valley = _deepest(log_density[0])
+    return Curves(grid, log_density, centres, bins, peaks, valley)
+
+
+def _smoother(
+    at: Float[np.ndarray, " bin"], effective: Float[np.ndarray, " bin"], grid: Float[np.ndarray, " grid"]
+) -> Float[np.ndarray, "grid bin"]:
+    """The linear map from values in bins to the least-squares cubic spline through them."""
+    inner = at[BINS_PER_KNOT : -BINS_PER_KNOT + 1 : BINS_PER_KNOT]
+    knots = np.concatenate([np.repeat(at[0], 4), inner, np.repeat(at[-1], 4)])
+    design = BSpline.design_matrix(at, knots, 3).toarray()
+    root = np.sqrt(effective)[:, None]
+    # Splines of two neighbouring bins' worth of samples at the ends may be undetermined: the pseudo-inverse decides.
+    return BSpline.design_matrix(grid, knots, 3).toarray() @ (np.linalg.pinv(root * design) * root.T)
+
+
+def _deepest(log_density: Float[np.ndarray, " grid"]) -> tuple[Int[np.ndarray, " two"] | None, int]:
+    """The two peaks with the deepest valley between them, and the valley; the ends count as peaks if they are."""
+    padded = np.concatenate([[-np.inf], log_density, [-np.inf]])
+    peaks = np.flatnonzero((padded[1:-1] > padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    best: tuple[np.ndarray | None, int] = (None, 0)
+    depth = 0.0
+    for i, left in enumerate(peaks):
+        for right in peaks[i + 1 :]:
+            valley = left + int(np.argmin(log_density[left : right + 1]))
+            found = min(log_density[left], log_density[right]) - log_density[valley]
+            if found > depth:
+                best, depth = (np.array([left, right]), int(valley)), found
+    return best
+
+
+def summary(pool: Pool, found: Curves) -> Profile:
+    """A profile with its errors."""
+    two = found.peaks is not None
+    nothing = np.full(len(found.log_density), np.nan)
+    depth = found.depth()
+    odds, heights = (found.log_odds(), found.height_difference()) if two else (nothing, nothing)
+    return Profile(
+        copy_mass=found.grid,
+        free_energy=-found.log_density[0],
+        error=pool.error(found.log_density),
+        bin_copy_mass=found.bins,
+        bin_free_energy=-found.bin_log_density[0],
+        bin_error=pool.error(found.bin_log_density),
+        peaks=None if found.peaks is None else (float(found.grid[found.peaks[0]]), float(found.grid[found.peaks[1]])),
+        valley=float(found.grid[found.valley]) if two else None,
+        depth=float(depth[0]),
+        depth_error=float(pool.error(depth)),
+        log_odds=float(odds[0]),
+        log_odds_error=float(pool.error(odds)) if two else float("nan"),
+        height_difference=float(heights[0]),
+        height_difference_error=float(pool.error(heights)) if two else float("nan"),
+    )
