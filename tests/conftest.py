@@ -14,11 +14,20 @@ from jaxtyping import install_import_hook
 
 install_import_hook("bayes_attn", "typecheck.check")
 
+from collections.abc import Iterator
+
 import jax
 import numpy as np
 import pytest
 
 from bayes_attn import CopyTask, Population, theory
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_code_is_dropped() -> Iterator[None]:
+    """After each file: the kernel limits the memory maps of one process, of which each compiled function takes some."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """The mean-field Potts model through the posterior contract, and its exact enumeration at finite N.
 
-Weight exp(beta / (2 N) sum_c n_c^2) of N spins with q colours. With a normal field for each colour (Hubbard and
-Stratonovich),
+Weight exp(beta / (2 N) sum_c (n_c - N / q)^2) of N spins with q colours. With a normal field for each colour (Hubbard
+and Stratonovich),
 
     exp(beta n^2 / (2 N)) = E_y[exp(sqrt(beta / N) y n)],    y ~ N(0, 1),
 
-the sum over spins gives the log-likelihood N log sum_c exp(sqrt(beta / N) y_c) of the fields y. Their posterior at
-load = beta is the model itself: given y, the colours' numbers are multinomial.
+the sum over spins gives the log-likelihood N log((1/q) sum_c exp(sqrt(beta / N) (y_c - mean of y))) of the fields y.
+Their posterior at load = beta is the model itself: given y, the colours' numbers are multinomial.
 """
 
 import math
@@ -38,7 +38,8 @@ class Potts(eqx.Module):
         return -0.5 * jnp.sum(params**2) - 0.5 * self.colours * math.log(2 * math.pi)
 
     def log_likelihood(self, params: jax.Array, load: jax.Array) -> jax.Array:
-        return self.spins * (jax.nn.logsumexp(jnp.sqrt(load / self.spins) * params) - math.log(self.colours))
+        fields = jnp.sqrt(load / self.spins) * (params - params.mean())
+        return self.spins * (jax.nn.logsumexp(fields) - math.log(self.colours))
 
     def order_parameters(self, params: jax.Array) -> tuple[jax.Array, ...]:
         return FIELDS[self.colours](params.max() - params.mean(), *params)
@@ -69,4 +70,5 @@ def enumerate_potts(colours: int, spins: int, beta: float) -> tuple[np.ndarray, 
         rest = two if colours == 4 else one
         up_to[most] = two @ rest[::-1]
     log_mean = math.log(up_to[-1]) - tilt * spins + gammaln(spins + 1) - spins * math.log(colours)
+    log_mean -= beta * spins / (2 * colours)
     return np.diff(up_to, prepend=0.0) / up_to[-1], log_mean

@@ -28,7 +28,7 @@ def test_the_enumeration_itself() -> None:
     """Against a sum over all 3^8 states, and equal-weight points known from elsewhere (cut at one half, q = 3)."""
     spins = np.stack(np.meshgrid(*[np.arange(3)] * 8)).reshape(8, -1)
     counts = np.stack([(spins == colour).sum(0) for colour in range(3)])
-    weight = np.exp(2.5 / 16 * (counts**2).sum(0))
+    weight = np.exp(2.5 / 16 * ((counts - 8 / 3) ** 2).sum(0))
     probability, log_mean = enumerate_potts(3, 8, 2.5)
     assert log_mean == pytest.approx(np.log(weight.mean()), abs=1e-12)
     for largest in range(9):
