@@ -224,6 +224,30 @@ def _heat(
     return -difference(force), difference(order)
 
 
+def phase_normalisations(
+    pool: Pool, loads: Float[np.ndarray, " point"], cut: float
+) -> tuple[Float[np.ndarray, "point phase"], Float[np.ndarray, "point phase"], Float[np.ndarray, " point"]]:
+    """Log-normalisation of each phase along the load, relative to the path's first rung, in nats.
+
+    Phases: order parameter up to the `cut`, and above it. Minus the values are the free energies of the two branches,
+    which cross where both have equal weight, with the latent heat as the difference of their slopes.
+
+    Returns
+    -------
+    (values, their errors, errors of the second phase's less the first's, which share most of the noise).
+    """
+    above = magnitudes(pool) > cut
+    found = []
+    for tilt in pool.log_tilt(along(loads)):
+        logs = tilt - pool.log_mixture
+        peak = logs.max(axis=1, keepdims=True)
+        raw = pool.counts * np.exp(logs - peak)
+        with np.errstate(divide="ignore"):
+            found.append(peak + np.log(np.stack([raw[:, ~above].sum(axis=1), raw[:, above].sum(axis=1)], axis=1)))
+    replicates = np.stack(found, axis=1)
+    return replicates[0], pool.error(replicates), pool.error(replicates[:, :, 1] - replicates[:, :, 0])
+
+
 def field_at_coexistence(
     pool: Pool, loads: Float[np.ndarray, " point"], cut: float, fields: tuple[float, float]
 ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:

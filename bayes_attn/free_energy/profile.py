@@ -14,9 +14,10 @@ from scipy.sparse import csr_array
 
 from bayes_attn.free_energy.pool import Pool
 
-KNOT_SPACING = 1.5
-"""Between the knots of the spline, in standard deviations of the phase at hand."""
-BINS_PER_KNOT = 6
+BIN_WIDTH = 0.25
+"""In standard deviations of the phase at hand."""
+BINS_PER_KNOT = (6, 4, 3, 2)
+"""Of the spline; the one with the least value of Akaike's criterion is taken, so that a sharp valley is not rounded."""
 LEAST_EFFECTIVE = 8.0
 """Effective samples, fewer than which leave a bin out."""
 GRID = 600
@@ -119,7 +120,7 @@ def bin_edges(
     edges = [float(order.min())]
     while edges[-1] <= order.max():
         width = np.exp(np.interp(edges[-1], centres, np.log(widths)))
-        edges.append(edges[-1] + KNOT_SPACING / BINS_PER_KNOT * float(width))
+        edges.append(edges[-1] + BIN_WIDTH * float(width))
     return np.array(edges)
 
 
@@ -133,14 +134,14 @@ def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.n
     squares = weights[:1] ** 2 @ into
     effective = np.where(squares[0] > 0, count[0] ** 2 / np.where(squares[0] > 0, squares[0], 1.0), 0.0)
     good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
-    if len(good) < 2 * BINS_PER_KNOT:
+    if len(good) < 2 * BINS_PER_KNOT[0]:
         return None
     centres, widths = (edges[:-1] + edges[1:])[good] / 2, np.diff(edges)[good]
     counted = np.maximum(count[:, good], FLOOR * count[0, good])
     # log of a count is biased by -1 / (2 n).
     bins = np.log(counted / widths) + 0.5 / effective[good]
     grid = np.linspace(centres[0], centres[-1], GRID)
-    log_density = bins @ _smoother(centres, effective[good], grid).T
+    log_density = bins @ _smoother(centres, bins[0], pool.error(bins), effective[good], grid).T
     total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
     log_density, bins = log_density - total, bins - total
     peaks, valley = _deepest(log_density[0])
@@ -148,15 +149,27 @@ def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.n
 
 
 def _smoother(
-    at: Float[np.ndarray, " bin"], effective: Float[np.ndarray, " bin"], grid: Float[np.ndarray, " grid"]
+    at: Float[np.ndarray, " bin"],
+    values: Float[np.ndarray, " bin"],
+    errors: Float[np.ndarray, " bin"],
+    effective: Float[np.ndarray, " bin"],
+    grid: Float[np.ndarray, " grid"],
 ) -> Float[np.ndarray, "grid bin"]:
     """The linear map from values in bins to the least-squares cubic spline through them."""
-    inner = at[BINS_PER_KNOT : -BINS_PER_KNOT + 1 : BINS_PER_KNOT]
-    knots = np.concatenate([np.repeat(at[0], 4), inner, np.repeat(at[-1], 4)])
-    design = BSpline.design_matrix(at, knots, 3).toarray()
     root = np.sqrt(effective)[:, None]
-    # Splines of two neighbouring bins' worth of samples at the ends may be undetermined: the pseudo-inverse decides.
-    return BSpline.design_matrix(grid, knots, 3).toarray() @ (np.linalg.pinv(root * design) * root.T)
+    known = np.isfinite(errors) & (errors > 0)
+    best, least = None, np.inf
+    for every in BINS_PER_KNOT:
+        knots = np.concatenate([np.repeat(at[0], 4), at[every : -every + 1 : every], np.repeat(at[-1], 4)])
+        design = BSpline.design_matrix(at, knots, 3).toarray()
+        # Splines of two neighbouring bins' worth of samples at the ends may be undetermined: the pseudo-inverse decides.
+        solve = np.linalg.pinv(root * design) * root.T
+        misfit = (values - design @ (solve @ values))[known] / errors[known]
+        criterion = float(misfit @ misfit) + 2 * design.shape[1]
+        if criterion < least:
+            best, least = BSpline.design_matrix(grid, knots, 3).toarray() @ solve, criterion
+    assert best is not None
+    return best
 
 
 def _deepest(log_density: Float[np.ndarray, " grid"]) -> tuple[Int[np.ndarray, " two"] | None, int]:
