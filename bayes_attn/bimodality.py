@@ -152,3 +152,19 @@ def ashmans_d(mixture: Mixture) -> float:
     Ashman, Bird, Zepf, Astron. J. 108 (1994), doi:10.1086/117248.
     """
     return float(np.ptp(mixture.means) / np.sqrt(np.mean(mixture.standard_deviations**2)))
+
+
+@dataclass(frozen=True)
+class Humps:
+    """The three secondary measures of one scalar."""
+
+    dip: DipTest
+    mixture: Mixture
+    separation: float
+    """Ashman's D of the mixture."""
+
+
+def humps(values: Float[np.ndarray, "chain scan"], effective_sample_size: float, seed: int = 0) -> Humps:
+    """All three of one scalar that is not constant."""
+    mixture = gaussian_mixture(values, effective_sample_size)
+    return Humps(dip_test(values, seed), mixture, ashmans_d(mixture))

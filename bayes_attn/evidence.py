@@ -3,18 +3,32 @@
 Nothing here comes from the theory: a user's own posterior is measured in the same way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bayes_attn.diagnostics import Estimate, estimate
-from bayes_attn.free_energy import Coexistence, Profile, Rise, coexistence, deepest, pool, rise, stepping_stone
+from bayes_attn.bimodality import Humps, humps
+from bayes_attn.diagnostics import Estimate, PhaseRow, bfmi, estimate, phase_diagnostics
+from bayes_attn.free_energy import (
+    Coexistence,
+    Pool,
+    Profile,
+    Rise,
+    coexistence,
+    crossing_error,
+    deepest,
+    phase_normalisations,
+    pool,
+    rise,
+    stepping_stone,
+)
 from bayes_attn.posterior import Posterior
 from bayes_attn.sampling import Controls, Samples, Schedule, Starts, sample
 
 HYSTERESIS = Schedule(warmup=100, draws=1, thin=200)
 HYSTERESIS_CHAINS = 8
+BRANCH_LOADS = 11
 
 
 @dataclass(frozen=True)
@@ -26,6 +40,21 @@ class Hysteresis:
     difference: float
     """Mean order parameter of hot starts less that of cold ones."""
     error: float
+
+
+@dataclass(frozen=True)
+class PhaseFreeEnergies:
+    """-log Z of each phase along the load, in kT, relative to the path's first rung: two branches that cross."""
+
+    loads: Float[np.ndarray, " load"]
+    cut: float
+    """Order parameter that parts the phases."""
+    disordered: Float[np.ndarray, " load"]
+    disordered_error: Float[np.ndarray, " load"]
+    copy: Float[np.ndarray, " load"]
+    copy_error: Float[np.ndarray, " load"]
+    difference_error: Float[np.ndarray, " load"]
+    """Of the copy phase's less the disordered one's."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +94,18 @@ class Evidence:
     mirror: tuple[float, float] | None
     """Weight of the negative order parameters at the last judged rung, with its error; None where there are none."""
     hysteresis: Hysteresis | None
+    middle: float
+    """Load of the judged rung next to the transition, which the next three are about."""
+    humps: Humps | None
+    """Of the order parameter; None where it is constant."""
+    convergence: tuple[PhaseRow, ...]
+    """Of all order parameters and the log-density, overall and in each phase."""
+    phase_free_energies: PhaseFreeEnergies | None
+    """None where no two phases were found."""
+    bfmi: float
+    """Least energy Bayesian fraction of missing information over chains and judged rungs; NaN where not known."""
+    divergences: int
+    """At all rungs."""
 
     @property
     def barrier(self) -> float:
@@ -105,6 +146,7 @@ def measure(
     along = np.asarray(samples.path.load)[rows]
     signed = bool(np.any(samples.order_parameters[0] < 0))
     order = np.abs(np.asarray(samples.order_parameters[0])[:, :, rows])
+    judged = samples.at(rows)
     pooled = pool(posterior, samples)
     low, high = (float(along.min()), float(along.max())) if loads is None else loads
     found = rise(pooled, low, high)
@@ -113,6 +155,24 @@ def measure(
     estimates = tuple(estimate(order[:, :, row]) for row in range(len(rows)))
     others = [estimate(samples.log_density[:, :, row]) for row in rows]
     borders = _borders(estimates, phases)
+    trips = samples.phase_round_trips(*borders, rows)
+    branches = None
+    if phases is not None:
+        floor = crossing_error(trips) / abs(phases.latent_heat)
+        phases = replace(
+            phases,
+            equal_weight_error=max(phases.equal_weight_error, floor),
+            equal_height_error=max(phases.equal_height_error, floor),
+        )
+        branches = _branches(pooled, phases)
+    middle = int(np.argmin(np.abs(along - (along.mean() if found is None else found.load))))
+    cut = found.cut if found is not None else float(np.mean(borders))
+    scalars = dict(zip(judged.order_parameters._fields, judged.order_parameters, strict=True))
+    scalars |= {"log_density": judged.log_density}
+    series = {name: np.asarray(values)[:, :, middle] for name, values in scalars.items()}
+    energies = [bfmi(np.asarray(judged.energy)[:, :, row]) for row in range(len(rows))]
+    known = np.concatenate(energies)[np.isfinite(np.concatenate(energies))]
+    varies = np.ptp(order[:, :, middle]) > 0
     last = np.asarray(samples.order_parameters[0])[:, :, rows[-1]]
     negative = estimate((last < 0).astype(float)) if signed else None
     return Evidence(
@@ -123,7 +183,7 @@ def measure(
         rhat=max(one.rhat for one in [*estimates, *others]),
         ess=min(one.ess for one in [*estimates, *others]),
         borders=borders,
-        phase_round_trips=samples.phase_round_trips(*borders, rows),
+        phase_round_trips=trips,
         predicted_round_trips=samples.predicted_round_trip_rate * len(hot) * samples.schedule.scans,
         cold_hot_difference=_cold_hot_difference(order, hot),
         swap_rate=float(np.min(samples.swap_rate)),
@@ -133,7 +193,23 @@ def measure(
         profile=profile,
         mirror=None if negative is None else (negative.mean, negative.error),
         hysteresis=hysteresis,
+        middle=float(along[middle]),
+        humps=humps(order[:, :, middle], estimates[middle].ess) if varies else None,
+        convergence=phase_diagnostics(series, order[:, :, middle], cut),
+        phase_free_energies=branches,
+        bfmi=float(known.min()) if len(known) else float("nan"),
+        divergences=int(np.sum(samples.divergent)),
     )
+
+
+def _branches(pooled: Pool, phases: Coexistence) -> PhaseFreeEnergies:
+    """Over the loads between which either phase keeps a hundredth of the weight."""
+    valley = phases.profile.valley
+    assert valley is not None
+    reach = np.log(100) / abs(phases.latent_heat)
+    loads = phases.equal_weight + np.linspace(-reach, reach, BRANCH_LOADS)
+    values, errors, difference_error = phase_normalisations(pooled, loads, valley)
+    return PhaseFreeEnergies(loads, valley, -values[:, 0], errors[:, 0], -values[:, 1], errors[:, 1], difference_error)
 
 
 def _borders(estimates: tuple[Estimate, ...], phases: Coexistence | None) -> tuple[float, float]:

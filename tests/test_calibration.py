@@ -22,6 +22,7 @@ def measured(repeats: int, seed: int) -> dict[str, np.ndarray]:
     for number in range(repeats):
         together = pool(posterior, samples.of(number))
         risen = rise(together, 0.0, 2.0)
+        assert risen is not None
         phases = coexistence(together, risen)
         for name in ("equal_weight", "equal_height", "barrier", "latent_heat"):
             found[name].append((getattr(phases, name), getattr(phases, f"{name}_error")))
@@ -29,7 +30,7 @@ def measured(repeats: int, seed: int) -> dict[str, np.ndarray]:
         found["log_normalisation"].append((float(last[0]), float(together.error(last))))
         means = together.weights(together.log_tilt(between)[0]) @ together.order
         found["mean"].append((float(means[0]), float(together.error(means))))
-        values, errors, _ = phase_normalisations(together, np.array([0.75]), 5.8)
+        values, errors, _ = phase_normalisations(together, np.array([0.75]), 5.0)
         for phase, name in enumerate(("lower", "upper")):
             found[name].append((float(values[0, phase]), float(errors[0, phase])))
     return {name: np.array(pairs) for name, pairs in found.items()}

@@ -1,4 +1,4 @@
-"""A transition in one dimension of which everything is known by quadrature: two normals, tilted by the load."""
+"""A transition in one dimension of which everything is known by quadrature: a double well, tilted by the load."""
 
 from typing import NamedTuple
 
@@ -6,9 +6,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from jax.scipy.stats import norm
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
+
+GRID = np.linspace(2.5, 7.5, 50_001)
+STEP = float(GRID[1] - GRID[0])
+
+
+def _log_weight(x: jax.Array) -> jax.Array:
+    """Wells of unlike width at about 4 and 6, the lower one favoured; not normalised."""
+    u = x - 5.0
+    return -3.2 * (u**2 - 1) ** 2 - u + 0.5 * u**3
+
+
+WEIGHT = np.exp(np.asarray(_log_weight(jnp.asarray(GRID))))
+TOTAL = float(WEIGHT.sum() * STEP)
 
 
 class Place(NamedTuple):
@@ -16,25 +27,18 @@ class Place(NamedTuple):
 
 
 class TwoWells(eqx.Module):
-    """Prior: two normals, of which the lower one has more weight. Log-likelihood: load * (x - 5)."""
-
-    weights: jax.Array = eqx.field(converter=jnp.asarray, default=(0.83, 0.17))
-    centres: tuple[float, float] = (5.0, 6.6)
-    widths: tuple[float, float] = (0.25, 0.35)
+    """Prior: the double well. Log-likelihood: load * (x - 5)."""
 
     @property
     def size(self) -> int:
         return 1
 
     def sample_prior(self, key: jax.Array) -> jax.Array:
-        which, noise = jax.random.split(key)
-        upper = (jax.random.uniform(which) < self.weights[1]).astype(int)
-        return (jnp.asarray(self.centres)[upper] + jnp.asarray(self.widths)[upper] * jax.random.normal(noise))[None]
+        cumulative = jnp.asarray(np.cumsum(WEIGHT) / WEIGHT.sum())
+        return jnp.interp(jax.random.uniform(key, (1,)), cumulative, jnp.asarray(GRID))
 
     def log_prior(self, params: jax.Array) -> jax.Array:
-        return logsumexp(
-            jnp.log(self.weights) + norm.logpdf(params, jnp.asarray(self.centres), jnp.asarray(self.widths))
-        )
+        return _log_weight(params[0]) - np.log(TOTAL)
 
     def log_likelihood(self, params: jax.Array, load: jax.Array) -> jax.Array:
         return load * (params[0] - 5.0)
@@ -44,12 +48,10 @@ class TwoWells(eqx.Module):
 
     def exact(self) -> dict[str, float]:
         """Coexistence, barrier, heat and normalisations on a fine grid."""
-        x = np.linspace(3.0, 9.0, 60_001)
-        prior = np.exp(np.asarray(jax.vmap(self.log_prior)(jnp.asarray(x)[:, None])))
-        step, middle = x[1] - x[0], (x > 5) & (x < 6.6)
+        x, middle = GRID, (GRID > 4.2) & (GRID < 5.8)
 
         def density(load: float) -> np.ndarray:
-            return prior * np.exp(load * (x - 5.0)) * step
+            return WEIGHT / TOTAL * np.exp(load * (x - 5.0)) * STEP
 
         def valley(load: float) -> int:
             return int(np.flatnonzero(middle)[np.argmin(density(load)[middle])])
@@ -62,7 +64,7 @@ class TwoWells(eqx.Module):
             p, cut = density(load), valley(load)
             return float(np.log(p[cut:].max()) - np.log(p[:cut].max()))
 
-        weight, height = float(brentq(odds, 0.3, 2.0)), float(brentq(heights, 0.3, 3.0))
+        weight, height = (root_scalar(of, bracket=(0.2, 1.8)).root for of in (odds, heights))
         at_height, cut = density(height), valley(height)
         p = density(weight)
         jump = float(p[cut:] @ x[cut:] / p[cut:].sum() - p[:cut] @ x[:cut] / p[:cut].sum())
@@ -74,6 +76,6 @@ class TwoWells(eqx.Module):
             "latent_heat": -jump,
             "log_normalisation": float(np.log(density(2.0).sum())),
             "mean": float(middle_load @ x / middle_load.sum()),
-            "upper": float(np.log(middle_load[x > 5.8].sum())),
-            "lower": float(np.log(middle_load[x <= 5.8].sum())),
+            "upper": float(np.log(middle_load[x > 5.0].sum())),
+            "lower": float(np.log(middle_load[x <= 5.0].sum())),
         }

@@ -12,7 +12,7 @@ from bayes_attn.free_energy.coexistence import (
 from bayes_attn.free_energy.pool import Pool, pool
 from bayes_attn.free_energy.profile import Profile
 from bayes_attn.free_energy.ratios import LogRatios, phase_weight, stepping_stone, thermodynamic_integration
-from bayes_attn.free_energy.resampling import Smear, smear
+from bayes_attn.free_energy.resampling import Smear, crossing_error, smear
 
 __all__ = [
     "Coexistence",
@@ -22,6 +22,7 @@ __all__ = [
     "Rise",
     "Smear",
     "coexistence",
+    "crossing_error",
     "deepest",
     "field_at_coexistence",
     "phase_normalisations",

@@ -181,7 +181,7 @@ def coexistence(pool: Pool, found: Rise) -> Coexistence | None:
         shift_error=float(pool.error(weight - height)),
         width=2 * np.log(9.0) / found.sharpness,
         barrier=float(barrier[0]),
-        barrier_error=float(pool.error(barrier)),
+        barrier_error=float(pool.error(barrier)) if at_height.resolved else float("inf"),
         latent_heat=float(heat[0]),
         latent_heat_error=float(pool.error(heat)),
         jump=float(jump[0]),

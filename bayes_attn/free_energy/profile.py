@@ -1,8 +1,9 @@
 """The profile F(m) = -log p(m) of the (first) order parameter at any controls, with error bands, peaks and valley.
 
-The samples of all rungs, reweighted (`pool`), are counted in bins that are narrow where a phase is narrow; a cubic
-spline through the logarithms of the counts, each with its own effective number of samples, gives a smooth profile. No
-kernel widens the phases, so that the valley between them is not filled up.
+The samples of all rungs, reweighted (`pool`), are counted in bins that are narrow where a phase is narrow. A cubic
+spline is fitted to the log-density by the likelihood of the counts (Poisson, each bin with its own effective number of
+samples): bins that are nearly empty count for what they are. No kernel widens the phases, so that the valley between
+them is not filled up; one that is sharper than the bins is rounded, which makes it shallower, never deeper.
 """
 
 from dataclasses import dataclass
@@ -11,19 +12,20 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.interpolate import BSpline
 from scipy.sparse import csr_array
+from scipy.special import xlogy
 
 from bayes_attn.free_energy.pool import Pool
 
 BIN_WIDTH = 0.25
 """In standard deviations of the phase at hand."""
 BINS_PER_KNOT = (6, 4, 3, 2)
-"""Of the spline; the one with the least value of Akaike's criterion is taken, so that a sharp valley is not rounded."""
+"""Of the spline; the one with the least value of Akaike's criterion is taken."""
 LEAST_EFFECTIVE = 8.0
-"""Effective samples, fewer than which leave a bin out."""
+"""Effective samples: fewer are not shown as a bin, do not begin or end a profile, and leave a valley open."""
 GRID = 600
 QUANTILES = 4000
-FLOOR = 1e-2
-"""Of a bin's count: what it is taken for in a replicate that has none."""
+STIFFNESS = 1e-2
+"""Of the second differences of the spline's coefficients: what joins both sides of empty bins."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Curves:
     peaks: Int[np.ndarray, " two"] | None
     """Indices in the grid, of the whole sample's curve."""
     valley: int
+    resolved: bool
+    """Whether there are samples enough all the way between the peaks."""
 
     def depth(self) -> Float[np.ndarray, " replicate"]:
         """ln(lower peak / valley) of every replicate, in its own extrema about the common valley; 0 for one peak."""
@@ -130,46 +134,77 @@ def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.n
     number = np.clip(np.searchsorted(edges, order, side="right") - 1, 0, len(edges) - 2)
     into = csr_array((np.ones(len(order)), (np.arange(len(order)), number)), shape=(len(order), len(edges) - 1))
     weights = pool.weights(log_tilt)
-    count = weights @ into
-    squares = weights[:1] ** 2 @ into
-    effective = np.where(squares[0] > 0, count[0] ** 2 / np.where(squares[0] > 0, squares[0], 1.0), 0.0)
+    count, squares = weights @ into, (weights[0] ** 2) @ into
+    effective = np.where(squares > 0, count[0] ** 2 / np.where(squares > 0, squares, 1.0), 0.0)
     good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
     if len(good) < 2 * BINS_PER_KNOT[0]:
         return None
-    centres, widths = (edges[:-1] + edges[1:])[good] / 2, np.diff(edges)[good]
-    counted = np.maximum(count[:, good], FLOOR * count[0, good])
+    inside = slice(good[0], good[-1] + 1)
+    count, squares, effective = count[:, inside], squares[inside], effective[inside]
+    centres, widths, good = ((edges[:-1] + edges[1:]) / 2)[inside], np.diff(edges)[inside], good - good[0]
+    # Samples that a unit of weight stands for; between its neighbours where a bin has none.
+    met = squares > 0
+    per_weight = np.exp(np.interp(centres, centres[met], np.log(count[0][met] / squares[met])))
     # log of a count is biased by -1 / (2 n).
-    bins = np.log(counted / widths) + 0.5 / effective[good]
+    with np.errstate(divide="ignore"):
+        bins = np.log(count[:, good] / widths[good]) + 0.5 / effective[good]
+    inflation = max(1.0, float(np.median(pool.error(bins) ** 2 * effective[good])))
     grid = np.linspace(centres[0], centres[-1], GRID)
-    log_density = bins @ _smoother(centres, bins[0], pool.error(bins), effective[good], grid).T
+    log_density, knots = _fitted(centres, count * per_weight, widths * per_weight, inflation, grid)
     total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
     log_density, bins = log_density - total, bins - total
     peaks, valley = _deepest(log_density[0])
-    return Curves(grid, log_density, centres, bins, peaks, valley)
+    resolved = True
+    if peaks is not None:
+        left, right = np.searchsorted(centres, grid[peaks])
+        between = np.convolve(effective[left : right + 1], np.ones(knots), mode="valid")
+        resolved = bool(len(between) == 0 or between.min() >= LEAST_EFFECTIVE)
+    return Curves(grid, log_density, centres[good], bins, peaks, valley, resolved)
 
 
-def _smoother(
+def _fitted(
     at: Float[np.ndarray, " bin"],
-    values: Float[np.ndarray, " bin"],
-    errors: Float[np.ndarray, " bin"],
-    effective: Float[np.ndarray, " bin"],
+    numbers: Float[np.ndarray, "replicate bin"],
+    exposure: Float[np.ndarray, " bin"],
+    inflation: float,
     grid: Float[np.ndarray, " grid"],
-) -> Float[np.ndarray, "grid bin"]:
-    """The linear map from values in bins to the least-squares cubic spline through them."""
-    root = np.sqrt(effective)[:, None]
-    known = np.isfinite(errors) & (errors > 0)
-    best, least = None, np.inf
+) -> tuple[Float[np.ndarray, "replicate grid"], int]:
+    """(log-density of every replicate, bins per knot): a cubic spline by penalised Poisson likelihood.
+
+    `inflation`: of the counts' variances, by the samples' memory; Akaike's criterion is taken of that many fewer.
+    """
+    fits = []
     for every in BINS_PER_KNOT:
         knots = np.concatenate([np.repeat(at[0], 4), at[every : -every + 1 : every], np.repeat(at[-1], 4)])
         design = BSpline.design_matrix(at, knots, 3).toarray()
-        # Splines of two neighbouring bins' worth of samples at the ends may be undetermined: the pseudo-inverse decides.
-        solve = np.linalg.pinv(root * design) * root.T
-        misfit = (values - design @ (solve @ values))[known] / errors[known]
-        criterion = float(misfit @ misfit) + 2 * design.shape[1]
-        if criterion < least:
-            best, least = BSpline.design_matrix(grid, knots, 3).toarray() @ solve, criterion
-    assert best is not None
-    return best
+        start = np.linalg.lstsq(design, np.log((numbers[0] + 0.5) / exposure), rcond=None)[0]
+        best = _newton(design, numbers[:1], exposure, start[None], steps=20)
+        expected = exposure * np.exp(design @ best[0])
+        deviance = 2 * float(np.sum(xlogy(numbers[0], numbers[0] / expected) - numbers[0] + expected))
+        fits.append((deviance / inflation + 2 * design.shape[1], every, knots, design, best))
+    _, every, knots, design, best = min(fits, key=lambda fit: fit[0])
+    coefficients = _newton(design, numbers, exposure, np.repeat(best, len(numbers), axis=0), steps=5)
+    return coefficients @ BSpline.design_matrix(grid, knots, 3).toarray().T, every
+
+
+def _newton(
+    design: Float[np.ndarray, "bin coefficient"],
+    numbers: Float[np.ndarray, "replicate bin"],
+    exposure: Float[np.ndarray, " bin"],
+    start: Float[np.ndarray, "replicate coefficient"],
+    steps: int,
+) -> Float[np.ndarray, "replicate coefficient"]:
+    """Coefficients after some Newton steps, none of which changes a logarithm by more than 2."""
+    bend = np.diff(np.eye(design.shape[1]), n=2, axis=0)
+    stiff, found = STIFFNESS * bend.T @ bend, start
+    for _ in range(steps):
+        expected = exposure * np.exp(found @ design.T)
+        gradient = (numbers - expected) @ design - found @ stiff
+        curvature = (expected[:, None, :] * design.T) @ design + stiff + 1e-9 * np.eye(len(stiff))
+        step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
+        most = np.abs(step @ design.T).max(axis=1, keepdims=True)
+        found = found + step * np.minimum(1.0, 2.0 / np.maximum(most, 1e-300))
+    return found
 
 
 def _deepest(log_density: Float[np.ndarray, " grid"]) -> tuple[Int[np.ndarray, " two"] | None, int]:
@@ -203,7 +238,7 @@ def summary(pool: Pool, found: Curves) -> Profile:
         peaks=None if found.peaks is None else (float(found.grid[found.peaks[0]]), float(found.grid[found.peaks[1]])),
         valley=float(found.grid[found.valley]) if two else None,
         depth=float(depth[0]),
-        depth_error=float(pool.error(depth)),
+        depth_error=float(pool.error(depth)) if found.resolved else float("inf"),
         log_odds=float(odds[0]),
         log_odds_error=float(pool.error(odds)) if two else float("nan"),
         height_difference=float(heights[0]),

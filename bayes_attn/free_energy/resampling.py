@@ -6,6 +6,7 @@ resampled by itself, and the largest error counts:
 
 * blocks of at least two autocorrelation times, drawn anew within each chain (bootstrap): right when chains agree;
 * whole chains, left out one at a time (jackknife): noisy with few chains, but sees chains that do not agree;
+* the number of crossings between phases bounds the error of their weights from below (`crossing_error`);
 * whole data sets: `smear` tells the spread of their true values from the errors within each.
 
 References
@@ -55,6 +56,16 @@ def standard_error(
         enough = known.sum(axis=0) > 0.8 * len(values)
         found = np.maximum(found, np.where(enough, np.sqrt(factor * variance), np.inf))
     return np.asarray(found)
+
+
+def crossing_error(round_trips: int) -> float:
+    """Standard error of the log-odds of two phases from how often samples went to and fro: sqrt(2 / round trips).
+
+    The odds are the ratio of the total times in both phases, each a sum of as many stays as there were round trips; for
+    stays of exponential length the logarithm of either sum varies by 1 / round trips. Where phases mix slowly, blocks
+    and chains see too few of them to know this. Infinite without a round trip.
+    """
+    return float(np.sqrt(2 / round_trips)) if round_trips > 0 else float("inf")
 
 
 @dataclass(frozen=True)
