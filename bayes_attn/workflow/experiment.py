@@ -4,12 +4,10 @@ Here, and only here in the package, theory and sampling meet: they are computed 
 """
 
 import json
-import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from bayes_attn.sampling import Samples, Schedule, Starts, coexistence_path, det
 from bayes_attn.tasks import CopyTask
 from bayes_attn.theory import Density, Transition
 from bayes_attn.verdict import Verdict, judge
-from bayes_attn.workflow.settings import TransitionSettings, population, theory_json
+from bayes_attn.workflow.settings import TransitionSettings, population
 from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write_json, written_whole
 
 CHAINS = 4
@@ -65,6 +63,9 @@ class TransitionRun:
     rungs: list[int]
     """Those of `samples` that lie along the data amount, without a field: the rows of every table."""
     verdict: Verdict
+    phase_difference: Float[np.ndarray, " load"] | None
+    """Free energy of the copy phase less that of the disordered one, from the theory, at the loads of the evidence's
+    `phase_free_energies`, in kT; None where the theory has no density."""
     sampling_seconds: float
     seconds: float
 
@@ -199,6 +200,7 @@ def run_transition(
     InvalidInput: any setting is bad; nothing has been written then.
     """
     from bayes_attn.workflow.report import write_report
+    from bayes_attn.workflow.results import results_json
 
     tell = progress or (lambda _stage, _fraction: None)
     began = time.perf_counter()
@@ -256,7 +258,8 @@ def run_transition(
             samples = replace(samples, params=np.asarray(logits))
         run = TransitionRun(
             settings, posterior, transition, densities, samples, rungs,
-            judge([*companions, evidence]), sampling_seconds, time.perf_counter() - began,
+            judge([*companions, evidence]), _phase_difference(settings, base, evidence),
+            sampling_seconds, time.perf_counter() - began,
         )  # fmt: skip
         results = results_json(run)
         positions = {"query": np.arange(settings.length), "key": np.arange(settings.length)}
@@ -362,93 +365,22 @@ def _companion(settings: TransitionSettings, length: int) -> Evidence:
     return measure(base, samples, HOT, float(length))
 
 
+def _phase_difference(
+    settings: TransitionSettings, base: Population, evidence: Evidence
+) -> Float[np.ndarray, " load"] | None:
+    """By the analytic density, parted where the sampled one is."""
+    branches = evidence.phase_free_energies
+    if branches is None or settings.attention != "softmax" or settings.prior != "iid":
+        return None
+    found = []
+    for m, log_density in theory.softmax.log_densities(base, branches.loads):
+        weight, above = np.exp(log_density - log_density.max()) * np.gradient(m), m > branches.cut
+        found.append(np.log(weight[~above].sum()) - np.log(weight[above].sum()))
+    return np.array(found)
+
+
 def _magnitude(density: Density) -> Density:
     """The density of |m| from that of m."""
     m, p = density
     grid = np.linspace(0, max(abs(m[0]), m[-1]), len(m))
     return Density(grid, np.interp(grid, m, p, 0, 0) + np.interp(-grid, m, p, 0, 0))
-
-
-def results_json(run: TransitionRun) -> dict[str, Any]:
-    """The content of results.json."""
-    participation = run.shown.order_parameters[1].mean(axis=(0, 1))
-    weight, ratio = run.copy_weight, run.samples.round_trip_rate_ratio
-    rows = [
-        {
-            "load": float(run.loads[i]),
-            "data": float(run.data[i]),
-            "copy_mass": estimate.mean,
-            "copy_mass_error": estimate.error,
-            "participation": float(participation[i]),
-            "theory_copy_mass": None if (density := run.densities[i]) is None else density.mean(),
-            "ess": estimate.ess,
-            "rhat": estimate.rhat,
-        }
-        for i, estimate in enumerate(run.verdict.evidence.estimates)
-    ]
-    packages = ["bayes-attn", "jax", "jaxlib", "blackjax", "numpyro", "arviz", "numpy", "scipy"]
-    frequencies = run.posterior.task.token_frequencies if run.posterior.task.frequencies else None
-    return theory_json(run.settings, run.transition) | {
-        "posterior": "population" if isinstance(run.posterior, Population) else "dataset",
-        "tokens": None if run.settings.tokens is None else str(run.settings.tokens),
-        "frequencies": None if frequencies is None else frequencies.tolist(),
-        "rows": rows,
-        "verdict": run.verdict.order,
-        "finding": run.verdict.finding,
-        "sentences": run.sentences(),
-        "reasons": list(run.verdict.reasons),
-        "missing": list(run.verdict.missing),
-        "criteria": [
-            {"name": one.name, "value": one.value, "error": _finite(one.error), "passed": one.passed, "rule": one.rule}
-            for one in run.verdict.criteria
-        ],
-        **_phases_json(run.verdict.evidence),
-        "sizes": [
-            {"length": int(one.size)} | _phases_json(one) for one in (*run.verdict.companions, run.verdict.evidence)
-        ],
-        "barrier_growth": None if run.verdict.barriers is None else [asdict(fit) for fit in run.verdict.barriers.fits],
-        "times_longer": run.verdict.longer,
-        "chains": CHAINS,
-        "path": run.path,
-        "scans": run.samples.schedule.scans,
-        "rungs": run.samples.rungs,
-        "round_trips": run.samples.round_trips(),
-        "phase_round_trips": run.verdict.evidence.phase_round_trips,
-        "communication_barrier": run.samples.communication_barrier,
-        "round_trip_rate_ratio": ratio if np.isfinite(ratio) else None,
-        "copy_weight": None if weight is None else weight.mean,
-        "copy_weight_error": None if weight is None else weight.error,
-        "swap_rates": run.samples.swap_rate.tolist(),
-        "advice": [advice.value for advice in run.samples.advice()],
-        "divergences": int(run.samples.divergent.sum()),
-        "seed": run.settings.seed,
-        "small": run.settings.small,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
-        "seconds": run.seconds,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
-
-
-def _phases_json(evidence: Evidence) -> dict[str, float | None]:
-    """What the samples of one size say about two phases; None where they do not."""
-    phases = evidence.coexistence
-    known = {
-        "critical_load_equal_weight": phases and phases.equal_weight,
-        "critical_load_equal_weight_error": phases and phases.equal_weight_error,
-        "critical_load_equal_height": phases and phases.equal_height,
-        "critical_load_equal_height_error": phases and phases.equal_height_error,
-        "barrier_sampled": evidence.barrier if evidence.profile is not None else None,
-        "barrier_sampled_error": evidence.barrier_error,
-        "latent_heat": phases and phases.latent_heat,
-        "latent_heat_error": phases and phases.latent_heat_error,
-        "copy_mass_jump": phases and phases.jump,
-        "copy_mass_jump_error": phases and phases.jump_error,
-        "coexistence_slope": phases and phases.slope,
-        "coexistence_slope_error": phases and phases.slope_error,
-        "binder_minimum": evidence.rise and evidence.rise.binder_minimum,
-        "binder_minimum_error": evidence.rise and evidence.rise.binder_minimum_error,
-    }
-    return {name: _finite(value) for name, value in known.items()}

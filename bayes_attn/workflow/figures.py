@@ -15,6 +15,7 @@ from scipy.interpolate import PchipInterpolator
 
 from bayes_attn import theory
 from bayes_attn.attention import attention_kind
+from bayes_attn.diagnostics import rank_plot
 from bayes_attn.verdict import LARGEST_RHAT
 from bayes_attn.workflow.experiment import TransitionRun
 
@@ -173,34 +174,25 @@ def diagnostics(run: TransitionRun) -> Figure:
 
 
 def free_energy(run: TransitionRun) -> Figure | None:
-    """The sampled profile F(m) with its error band over the analytic one, where both peaks are equally high."""
+    """The sampled profile F(m) over the analytic one where both peaks are equally high, and both phases' branches."""
     evidence = run.verdict.evidence
-    profile = evidence.profile
+    profile, branches = evidence.profile, evidence.phase_free_energies
     if profile is None:
         return None
-    figure, axes = plt.subplots(figsize=(7.2, 4.2))
+    figure, panels = plt.subplots(1, 1 if branches is None else 2, figsize=(10.2, 4.0), squeeze=False)
+    axes = panels[0, 0]
     lowest = float(profile.free_energy.min())
+    shape = profile.free_energy - lowest
     axes.fill_between(
-        profile.copy_mass,
-        profile.free_energy - lowest - profile.error,
-        profile.free_energy - lowest + profile.error,
-        color=ORANGE,
-        alpha=0.4,
-        lw=0,
-        label="sampled, ± standard error",
-    )
+        profile.copy_mass, shape - profile.error, shape + profile.error,
+        color=ORANGE, alpha=0.4, lw=0, label="sampled, ± standard error",
+    )  # fmt: skip
     axes.errorbar(
-        profile.bin_copy_mass,
-        profile.bin_free_energy - lowest,
-        profile.bin_error,
-        fmt=".",
-        ms=3,
-        lw=0.8,
-        color=RED,
-        label="bins",
-    )
+        profile.bin_copy_mass, profile.bin_free_energy - lowest, profile.bin_error,
+        fmt=".", ms=3, lw=0.8, color=RED, label="bins",
+    )  # fmt: skip
     phases = evidence.coexistence
-    title = "deepest valley"
+    title = "where the valley is deepest"
     if phases is not None:
         barrier = f"{phases.barrier:.2f} ± {phases.barrier_error:.2f} kT"
         title = f"α = {phases.equal_height:.4f} (equal height), barrier {barrier}"
@@ -214,7 +206,32 @@ def free_energy(run: TransitionRun) -> Figure | None:
     axes.set_xlabel(f"copy mass {run.symbol}")
     axes.set_ylabel("free energy F = -log p (kT)")
     axes.legend()
+    if branches is not None:
+        _branches(panels[0, 1], run)
     return figure
+
+
+def _branches(axes: Axes, run: TransitionRun) -> None:
+    """Free energy of the copy phase less that of the disordered one: zero at equal weight, slope the latent heat."""
+    branches, phases = run.verdict.evidence.phase_free_energies, run.verdict.evidence.coexistence
+    assert branches is not None
+    assert phases is not None
+    difference, error = branches.copy - branches.disordered, branches.difference_error
+    axes.axhline(0, color=GREY, lw=0.8)
+    axes.errorbar(
+        branches.loads, difference, error, fmt="o", ms=4, capsize=2, color=RED, label="sampled, ± standard error"
+    )
+    if run.phase_difference is not None:
+        axes.plot(branches.loads, run.phase_difference, color=BLUE, label="theory at this L")
+    axes.axvspan(
+        phases.equal_weight - phases.equal_weight_error, phases.equal_weight + phases.equal_weight_error,
+        color=GREEN, alpha=0.4, lw=0, label="equal weight, ± standard error",
+    )  # fmt: skip
+    heat = f"{phases.latent_heat:.1f} ± {phases.latent_heat_error:.1f} kT"
+    axes.set_title(f"equal weight at α = {phases.equal_weight:.4f}, latent heat {heat}", fontsize=10)
+    axes.set_xlabel("load α (dimensionless data amount)")
+    axes.set_ylabel("F(copy) - F(disordered) (kT)")
+    axes.legend()
 
 
 def scaling(run: TransitionRun) -> Figure | None:
@@ -251,6 +268,15 @@ def scaling(run: TransitionRun) -> Figure | None:
     return figure
 
 
+def ranks(run: TransitionRun) -> Figure | None:
+    """Ranks of the order parameters and the log-density among the chains, next to the transition."""
+    rung = run.rung_near(run.verdict.evidence.middle)
+    scalars = {run.symbol: run.copy_mass, "q": run.shown.order_parameters[1], "log-density": run.shown.log_density}
+    return rank_plot(
+        {name: np.asarray(values)[:, :, rung] for name, values in scalars.items()}, f"α = {run.loads[rung]:.3f}"
+    )
+
+
 FIGURES = {
     "copy_mass": copy_mass,
     "histograms": histograms,
@@ -258,14 +284,16 @@ FIGURES = {
     "scaling": scaling,
     "attention": attention,
     "diagnostics": diagnostics,
+    "ranks": ranks,
 }
 CAPTIONS = {
     "copy_mass": "Mean copy mass against the amount of data. Look at whether the points follow the solid curve, and "
     "where they leave the lower branch.",
     "histograms": "Histogram of the copy mass below, at and above the transition, over the analytic density. Two peaks "
     "in the middle panel are two phases.",
-    "free_energy": "Free energy of the copy mass where both peaks are equally high, from the samples of all rungs "
-    "reweighted to one load. Two minima with a barrier between them are two phases at this size.",
+    "free_energy": "Left: free energy of the copy mass where both peaks are equally high, from the samples of all "
+    "rungs reweighted to one load: two minima with a barrier between them are two phases at this size. Right: the free "
+    "energies of both phases, one less the other: zero where they have equal weight, with the latent heat as slope.",
     "scaling": "Left: the barrier at each size that ran, with three laws and Akaike's criterion (lower is better); it "
     "has to grow. Middle: the loads of equal weight and equal height have to approach each other. Right: the least "
     "value of Binder's cumulant 1 - <m^4> / 3<m^2>^2; 2/3 (dotted) where m does not fluctuate.",
@@ -273,4 +301,6 @@ CAPTIONS = {
     "copy head; positions lie on a ring, so query 0 copies from the last key. The scale is shared.",
     "diagnostics": "Convergence along the ladder: R-hat should be below the dotted line that the verdict asks for, the "
     "effective sample size high, and no swap rate near zero.",
+    "ranks": "Ranks of the copy mass, the participation and the log-density among all chains, a line per chain: chains "
+    "that sample the same law stay near zero.",
 }

@@ -23,6 +23,7 @@ HEADINGS = {
     "scaling": "Growth with the size",
     "attention": "Mean attention matrices",
     "diagnostics": "Convergence",
+    "ranks": "Ranks of the chains",
 }
 
 
@@ -61,6 +62,9 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
         symbol=run.symbol,
         own_tokens=run.own_tokens,
         rows=_rows(results),
+        humps=_humps(results),
+        convergence=_convergence(results),
+        middle=f"{run.verdict.evidence.middle:.4f}",
         theory=_theory_table(results),
         sampling=_sampling_table(run, results),
         command=command(run.settings),
@@ -80,6 +84,42 @@ def _criterion(one: dict[str, Any]) -> dict[str, str]:
 
 def _rows(results: dict[str, Any]) -> list[dict[str, Any]]:
     return [row | {"theory": _fixed(row["theory_copy_mass"])} for row in results["rows"]]
+
+
+def _humps(results: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(measure, value, what it takes for granted)."""
+    found = results["bimodality"]
+    if found is None:
+        return []
+    dip = f"{found['dip']:.4f}, p = {found['dip_p_value']:.3f}"
+    return [
+        ("dip of each chain, against one hump", dip, "one hump with the memory of the samples; blind to a small hump"),
+        (
+            "two Gaussians over one, BIC",
+            f"{found['bic_difference']:.0f}",
+            "phases are Gaussian: a single skewed peak passes, too",
+        ),
+        ("Ashman's D of the two Gaussians", f"{found['ashmans_d']:.2f}", "that there are two; apart from 2 on"),
+    ]
+
+
+SCALARS = {
+    "copy_mass": "copy mass",
+    "participation": "participation",
+    "uniform_overlap": "uniform overlap",
+    "row_power": "row power",
+    "log_density": "log-density",
+}
+
+
+def _convergence(results: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for one in results["convergence"]:
+        figures = ("", "", "", "")
+        if one["mean"] is not None:
+            figures = (f"{one['mean']:.5g}", f"{one['error']:.2g}", f"{one['ess']:.0f}", f"{one['rhat']:.4f}")
+        rows.append((one["phase"], SCALARS[one["scalar"]], f"{one['scans']:,}", *figures))
+    return rows
 
 
 def _fixed(value: float | None) -> str:
@@ -134,11 +174,13 @@ def _sampling_table(run: TransitionRun, results: dict[str, Any]) -> list[tuple[s
         ("share of the copy phase at α*", _share(results)),
         ("smallest swap rate", f"{min(results['swap_rates']):.2f}"),
         ("divergent transitions", str(results["divergences"])),
+        ("least BFMI (energy; above 0.3)", _number(results["energy_missing_information"], 2)),
         ("cold against hot starts, largest difference", f"{evidence.cold_hot_difference:.1f} standard errors"),
         ("barrier, ln(peak / valley)", _with_error(results, "barrier_sampled", " kT")),
         ("load of equal weight", _with_error(results, "critical_load_equal_weight")),
         ("load of equal height", _with_error(results, "critical_load_equal_height")),
         ("latent heat, jump of dF/dα", _with_error(results, "latent_heat", " kT")),
+        ("latent heat by the theory", _number(results["latent_heat_theory"], 4, " kT")),
         ("slope dh/dα of the line of coexistence", _with_error(results, "coexistence_slope")),
         ("advice", "; ".join(results["advice"]) or "none"),
         ("seed", str(results["seed"])),
