@@ -83,8 +83,17 @@ def test_results(small: Path) -> None:
     assert results["versions"]["jax"]
     assert results["verdict"] in ("first-order", "undecided")
     assert {"name", "value", "error", "passed"} <= set(results["criteria"][0])
-    # The peaks of p(m) at L = 16 are a third of a kT apart from the saddle points' 0.81.
-    assert abs(results["barrier_sampled"] - 0.8) < 4.5 * results["barrier_sampled_error"] + 0.3
+    # The analytic density at L = 16 has a valley of 1.09 kT at equal height; the saddle points' barrier is 0.81.
+    assert abs(results["barrier_sampled"] - 1.09) < 4.5 * results["barrier_sampled_error"]
+    assert abs(results["latent_heat"] - results["latent_heat_theory"]) < 4.5 * results["latent_heat_error"] + 0.2
+    branches = results["phase_free_energies"]
+    difference = np.array(branches["copy"]) - np.array(branches["disordered"])
+    gap = np.abs(difference - np.array(branches["difference_theory"]))
+    assert np.all(gap < 4.5 * np.array(branches["difference_error"]) + 0.1)
+    assert results["bimodality"]["dip_p_value"] < 0.05
+    assert results["bimodality"]["ashmans_d"] > 2
+    assert {row["phase"] for row in results["convergence"]} == {"overall", "disordered", "copy"}
+    assert results["energy_missing_information"] > 0.3
     for name in ("critical_load_equal_weight", "critical_load_equal_height"):
         assert abs(results[name] - results["critical_load"]) < 4.5 * results[f"{name}_error"] + 0.05
 
@@ -110,7 +119,7 @@ def test_report_is_whole_and_self_contained(small: Path) -> None:
     results = json.loads((small / "results.json").read_text())
     for heading in ("Copy mass against data", "Below, at and above", "Mean attention matrices", "Convergence"):
         assert heading in page
-    assert page.count("data:image/png;base64,") == 5
+    assert page.count("data:image/png;base64,") == 6
     for text in (
         "R-hat",
         "effective sample size",
