@@ -1,5 +1,8 @@
 """Normalisations from swaps against closed forms; the same for two modes of known weight."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,7 +15,7 @@ from scipy.signal import lfilter
 
 from bayes_attn import Controls, InvalidInput, Schedule, Starts, load_ladder, sample
 from bayes_attn.diagnostics import estimate
-from bayes_attn.free_energy import pool, smear, stepping_stone, thermodynamic_integration
+from bayes_attn.free_energy import crossing_error, pool, smear, stepping_stone, thermodynamic_integration
 from bayes_attn.free_energy.resampling import replicate_counts, standard_error
 from bayes_attn.sampling import temperature_path
 
@@ -43,6 +46,34 @@ def test_log_evidence_of_a_conjugate_gaussian() -> None:
     assert abs(means[0] - posterior.exact(np.array(0.8))[0]) < 4.5 * together.error(means)
 
 
+SOLVE = """
+import sys
+import numpy as np
+from pymbar import MBAR
+
+given = np.load(sys.argv[1])
+found = MBAR(given["reduced"], given["number"], relative_tolerance=1e-12)
+np.save(sys.argv[2], found.compute_free_energy_differences()["Delta_f"][0])
+"""
+
+
+def test_the_pool_agrees_with_pymbar(tmp_path: Path) -> None:
+    """The same samples through another solver, in a process of its own because it sets JAX's precision."""
+    posterior = Gaussian()
+    path = load_ladder([0.0, 0.1, 0.3, 0.8, 2.0])
+    samples = sample(posterior, path, Starts((posterior.sample_prior,), 4), Schedule(100, 50, 10), 3)
+    together = pool(posterior, samples)
+    # Pooled samples are ordered by chain, scan and rung; pymbar wants those of a rung in a row.
+    rung = np.arange(len(together.order)) % samples.rungs
+    reduced = -together.log_tilt(samples.path)[:, np.argsort(rung, kind="stable")]
+    np.savez(tmp_path / "given.npz", reduced=reduced, number=np.bincount(rung))
+    command = [sys.executable, "-c", SOLVE, str(tmp_path / "given.npz"), str(tmp_path / "found.npy")]
+    subprocess.run(command, check=True, capture_output=True)
+    theirs = -np.load(tmp_path / "found.npy")
+    np.testing.assert_allclose(together.log_normalisation[0], theirs, atol=1e-6)
+    assert np.ptp(theirs) > 1
+
+
 @pytest.mark.parametrize("memory", [0.0, 0.9])
 def test_errors_of_a_mean_cover_it(memory: float, random_numbers: np.random.Generator) -> None:
     """68 % intervals over 200 repeats of four chains cover between 55 % and 80 % (the larger of two errors counts)."""
@@ -60,6 +91,14 @@ def test_errors_of_a_mean_cover_it(memory: float, random_numbers: np.random.Gene
         means = np.einsum("rcb,cb->r", counts, sums) / np.einsum("rcb,b->r", counts, number)
         hits += abs(means[0]) < float(standard_error(means, chains, blocks))
     assert 0.55 < hits / 200 < 0.80
+
+
+def test_the_error_from_crossings(random_numbers: np.random.Generator) -> None:
+    """Against the spread of the log-odds over 400 series of 20 round trips with exponential stays."""
+    times = random_numbers.exponential(50.0, size=(400, 20, 2)).sum(axis=1)
+    spread = np.log(times[:, 0] / times[:, 1]).std()
+    assert spread == pytest.approx(crossing_error(20), rel=0.15)
+    assert crossing_error(0) == np.inf
 
 
 def test_chains_that_disagree_have_a_large_error() -> None:
