@@ -104,8 +104,6 @@ class Evidence:
     """None where no two phases were found."""
     bfmi: float
     """Least energy Bayesian fraction of missing information over chains and judged rungs; NaN where not known."""
-    divergences: int
-    """At all rungs."""
 
     @property
     def barrier(self) -> float:
@@ -198,7 +196,6 @@ def measure(
         convergence=phase_diagnostics(series, order[:, :, middle], cut),
         phase_free_energies=branches,
         bfmi=float(known.min()) if len(known) else float("nan"),
-        divergences=int(np.sum(samples.divergent)),
     )
 
 
