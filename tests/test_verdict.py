@@ -5,21 +5,27 @@ Quality criteria have wide margins here, so that a sound run fails one of them w
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from bayes_attn import CopyTask, Evidence, InvalidInput, Population, Schedule, Starts, judge, measure, sample, theory
-from bayes_attn.sampling import coexistence_path, load_path
+from bayes_attn.free_energy import field_at_coexistence, pool
+from bayes_attn.sampling import Samples, coexistence_path, load_path
 
 HOT = np.arange(4) % 2 == 1
 LADDER = Schedule(400, 60, 40)
 
 
-def line(length: int) -> Evidence:
+def sampled(length: int) -> tuple[Population, Samples]:
     """Softmax at V = L, on the line of coexistence."""
     posterior = Population(CopyTask(length, length))
-    critical = theory.transition(posterior).critical_load
     starts = Starts((posterior.sample_prior, posterior.sample_copy), 4)
     path = coexistence_path(*theory.way_to_end(posterior))
-    samples = sample(posterior, path, starts, Schedule(240, 30, 40), 5, rungs=8)
+    return posterior, sample(posterior, path, starts, Schedule(240, 30, 40), 5, rungs=8)
+
+
+def line(posterior: Population, samples: Samples) -> Evidence:
+    critical = theory.transition(posterior).critical_load
+    length = float(posterior.task.length)
     return measure(posterior, samples, HOT, length, [0], (0.9 * critical, 1.06 * critical))
 
 
@@ -31,8 +37,13 @@ def ladder(length: int, attention: str, loads: list[float], schedule: Schedule =
 
 
 @pytest.fixture(scope="module")
-def sixteen_to_twenty() -> list[Evidence]:
-    return [line(length) for length in (14, 16, 18, 20)]
+def twenty() -> tuple[Population, Samples]:
+    return sampled(20)
+
+
+@pytest.fixture(scope="module")
+def sixteen_to_twenty(twenty: tuple[Population, Samples]) -> list[Evidence]:
+    return [*(line(*sampled(length)) for length in (14, 16, 18)), line(*twenty)]
 
 
 @pytest.mark.slow
@@ -60,6 +71,53 @@ def test_one_size_is_first_order_at_this_size_only(sixteen_to_twenty: list[Evide
     assert (
         abs(phases.equal_weight - theory.transition(posterior).critical_load) < 4.5 * phases.equal_weight_error + 0.01
     )
+
+
+@pytest.mark.slow
+def test_the_profile_is_the_analytic_one(sixteen_to_twenty: list[Evidence]) -> None:
+    """From the disordered peak to the copy peak at equal height, aligned at their mean: 4.5 standard errors + 0.15 kT.
+
+    The allowance is for the analytic density's corrections of order 1/L.
+    """
+    phases = sixteen_to_twenty[-1].coexistence
+    profile = phases.profile
+    ((m, log_density),) = theory.softmax.log_densities(Population(CopyTask(20, 20)), np.array([phases.equal_height]))
+    here = (profile.copy_mass >= profile.peaks[0]) & (profile.copy_mass <= profile.peaks[1])
+    analytic = -np.interp(profile.copy_mass[here], m, log_density)
+    difference = profile.free_energy[here] - analytic
+    difference -= difference[[0, -1]].mean()
+    assert np.ptp(analytic) > 2
+    assert np.all(np.abs(difference) < 4.5 * profile.error[here] + 0.15)
+
+
+@pytest.mark.slow
+def test_clausius_and_clapeyron(twenty: tuple[Population, Samples], sixteen_to_twenty: list[Evidence]) -> None:
+    """The slope of the line of coexistence in (load, field): from heat and jump at no field, along the sampled line,
+    and by the theory."""
+    posterior, samples = twenty
+    evidence = sixteen_to_twenty[-1]
+    phases = evidence.coexistence
+    loads = phases.equal_weight * np.array([0.98, 0.99, 1.0])
+    fields, errors = field_at_coexistence(pool(posterior, samples), loads, evidence.rise.cut, (-1.0, 2.0))
+    assert np.all(np.isfinite(fields))
+    # A parabola's slope at its last point.
+    weights = np.array([1.0, -4.0, 3.0]) / (2 * (loads[1] - loads[0]))
+    assert weights @ fields == pytest.approx(phases.slope, abs=4.5 * phases.slope_error + 0.02 * abs(phases.slope))
+    assert np.all(errors < 0.02)
+    fields = [field_of_equal_weight(posterior, load, evidence.rise.cut) for load in loads]
+    assert phases.slope == pytest.approx(weights @ fields, abs=4.5 * phases.slope_error + 0.02 * abs(phases.slope))
+
+
+def field_of_equal_weight(posterior: Population, load: float, cut: float) -> float:
+    """By the analytic density of m: its saddle points alone neglect fluctuations, which cost 4 % of the slope here."""
+    ((m, log_density),) = theory.softmax.log_densities(posterior, np.array([load]))
+    above = m > cut
+
+    def log_odds(field: float) -> float:
+        weight = np.exp(log_density - log_density.max() + posterior.size * field * (m - cut)) * np.gradient(m)
+        return float(np.log(weight[above].sum() / weight[~above].sum()))
+
+    return brentq(log_odds, -1.0, 2.0)
 
 
 def test_chains_that_never_crossed_are_undecided() -> None:

@@ -1,0 +1,161 @@
+"""Question: does the transition of softmax attention stay first-order as the size grows, and how do its marks scale?
+
+Sampled along the line of coexistence at lengths 16, 20, 24 and 32, with V = L and with V = 16: the barrier where both
+peaks are equally high, the peaks' positions, equal weight less equal height, and Binder's cumulant with its minimum;
+each with constant, growing and power laws compared by Akaike's criterion, beside the analytic density of the same size.
+
+    uv run python experiments/finite_size.py runs/finite-size
+"""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_ENABLE_X64"] = "1"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache" / "bayes_attn"))
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from matplotlib.figure import Figure
+
+from bayes_attn import CopyTask, Evidence, Population, Schedule, Starts, judge, measure, sample, theory
+from bayes_attn.finite_size import growth
+from bayes_attn.sampling import coexistence_path
+from bayes_attn.workflow.figures import BLUE, GREEN, ORANGE, RED, save
+from bayes_attn.workflow.store import choose_folder, write_json, written_whole
+
+LENGTHS = (16, 20, 24, 32)
+SMALL_LENGTHS = (13, 14, 15, 16)
+FAMILIES = {"V = L": lambda length: length, "V = 16": lambda _length: 16}
+HOT = np.arange(4) % 2 == 1
+SCHEDULE = Schedule(warmup=800, draws=100, thin=40)
+SMALL = Schedule(warmup=160, draws=20, thin=20)
+
+
+def run(length: int, vocab: int, schedule: Schedule, seed: int) -> Evidence:
+    """One size, on its line of coexistence."""
+    posterior = Population(CopyTask(length, vocab))
+    critical = theory.transition(posterior).steepest_load
+    starts = Starts((posterior.sample_prior, posterior.sample_copy), len(HOT))
+    rungs = 8 if length <= 24 else 12
+    samples = sample(posterior, coexistence_path(*theory.way_to_end(posterior)), starts, schedule, seed, rungs=rungs)
+    return measure(posterior, samples, HOT, float(length), [0], (0.9 * critical, 1.06 * critical))
+
+
+def analytic(length: int, vocab: int, load: float) -> dict[str, float]:
+    """Peaks and barrier of the analytic density at the sampled load of equal height, cut at its own valley."""
+    ((m, log_density),) = theory.softmax.log_densities(Population(CopyTask(length, vocab)), np.array([load]))
+    inner = np.flatnonzero((log_density[1:-1] > log_density[:-2]) & (log_density[1:-1] >= log_density[2:])) + 1
+    low, high = sorted(inner[np.argsort(log_density[inner])[-2:]])
+    valley = float(log_density[low:high].min())
+    return {
+        "peak_disordered": float(m[low]),
+        "peak_copy": float(m[high]),
+        "barrier": 0.5 * float(log_density[low] + log_density[high]) - valley,
+    }
+
+
+def row(vocab: int, found: Evidence) -> dict[str, Any]:
+    """What one size shows; None where it has no two phases."""
+    length = int(found.size)
+    line: dict[str, Any] = {
+        "length": length,
+        "vocab": vocab,
+        "phase_round_trips": found.phase_round_trips,
+        "rhat": found.rhat,
+        "swap_rate": found.swap_rate,
+        "barrier": found.barrier,
+        "barrier_error": found.barrier_error,
+        "binder_minimum": None if found.rise is None else found.rise.binder_minimum,
+        "binder_minimum_error": None if found.rise is None else found.rise.binder_minimum_error,
+        "equal_weight": None,
+        "theory": None,
+    }
+    if (phases := found.coexistence) is not None and phases.profile.peaks is not None:
+        low, high = phases.profile.peaks
+        line |= {
+            "equal_weight": phases.equal_weight,
+            "equal_weight_error": phases.equal_weight_error,
+            "equal_height": phases.equal_height,
+            "equal_height_error": phases.equal_height_error,
+            "shift": phases.shift / phases.equal_weight,
+            "shift_error": phases.shift_error / phases.equal_weight,
+            "latent_heat": phases.latent_heat,
+            "latent_heat_error": phases.latent_heat_error,
+            "peak_disordered": low,
+            "peak_copy": high,
+            "theory": analytic(length, vocab, phases.equal_height),
+        }
+    return line
+
+
+def fits(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | None:
+    """Laws of one quantity over the sizes, the best first; None with fewer than three sizes."""
+    known = [one for one in rows if one.get(name) is not None and np.isfinite(one[f"{name}_error"])]
+    if len(known) < 3:
+        return None
+    columns = (np.array([float(one[column]) for one in known]) for column in ("length", name, f"{name}_error"))
+    return [asdict(fit) for fit in growth(*columns).fits]
+
+
+def draw(content: dict[str, Any]) -> Figure:
+    """Barrier, peaks, shift and Binder's minimum against the length, a column per family."""
+    figure, panels = plt.subplots(4, len(FAMILIES), figsize=(9.0, 11.0), sharex=True)
+    for column, name in zip(panels.T, FAMILIES, strict=True):
+        rows = content[name]["rows"]
+        lengths = [one["length"] for one in rows]
+        two = [one for one in rows if one["theory"] is not None]
+        at = [one["length"] for one in two]
+        barrier, peaks, shift, binder = column
+        barrier.set_title(f"{name}: {content[name]['finding']}")
+        barrier.errorbar(lengths, [r["barrier"] for r in rows], [r["barrier_error"] for r in rows], fmt="o", color=RED)
+        barrier.plot(at, [r["theory"]["barrier"] for r in two], color=BLUE, label="theory: p(m) at this L")
+        barrier.legend()
+        for peak, colour in (("peak_disordered", ORANGE), ("peak_copy", GREEN)):
+            peaks.plot(at, [r[peak] for r in two], "o", color=colour, label=f"sampled, {peak.split('_')[1]}")
+            peaks.plot(at, [r["theory"][peak] for r in two], color=colour)
+        peaks.legend()
+        shift.errorbar(at, [r["shift"] for r in two], [r["shift_error"] for r in two], fmt="o", color=RED)
+        shift.axhline(0, lw=0.8, color="black")
+        binder.errorbar(
+            lengths, [r["binder_minimum"] for r in rows], [r["binder_minimum_error"] for r in rows], fmt="o", color=RED
+        )
+        binder.axhline(2 / 3, lw=0.8, ls=":", color="black")
+        binder.set_xlabel("length L")
+    for axes, label in zip(
+        panels[:, 0],
+        ("barrier (kT)", "peaks of p(m)", "(α_w - α_h) / α_w", "minimum of Binder's cumulant"),
+        strict=True,
+    ):
+        axes.set_ylabel(label)
+    return figure
+
+
+def main(folder: tyro.conf.Positional[Path], small: bool = False, seed: int = 0) -> None:
+    """Write finite_size.json, .png and .svg into a new folder, and print the verdicts."""
+    folder = choose_folder(folder, "finite-size", "finite-size")
+    content: dict[str, Any] = {}
+    with written_whole(folder) as scratch:
+        for name, size in FAMILIES.items():
+            runs = []
+            for length in SMALL_LENGTHS if small else LENGTHS:
+                runs.append(run(length, size(length), SMALL if small else SCHEDULE, seed))
+                print(f"{name}, L = {length}: barrier {runs[-1].barrier:.3f} ± {runs[-1].barrier_error:.3f} kT")
+            verdict = judge(runs)
+            rows = [row(size(int(one.size)), one) for one in runs]
+            content[name] = {
+                "finding": verdict.finding,
+                "reasons": list(verdict.reasons),
+                "rows": rows,
+                "fits": {quantity: fits(rows, quantity) for quantity in ("barrier", "shift", "binder_minimum")},
+            }
+            print(f"{name}: {verdict.finding}. {'; '.join(verdict.reasons)}.")
+        write_json(scratch / "finite_size.json", content)
+        save(draw(content), scratch, "finite_size")
+    print(f"Written to {folder}.")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
