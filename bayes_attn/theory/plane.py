@@ -16,7 +16,7 @@ from scipy.optimize import root_scalar
 from bayes_attn.posterior import CopyPosterior
 from bayes_attn.theory.action import specification
 from bayes_attn.theory.coexistence import Coexistence, coexistence, folds
-from bayes_attn.theory.softmax import SaddlePoints, log_densities, profiles
+from bayes_attn.theory.softmax import SaddlePoints, log_densities_along, profiles
 from bayes_attn.theory.transition import COARSE, transition
 
 SEARCH = np.geomspace(0.05, 8.0, 32)
@@ -52,18 +52,39 @@ def _steepest_fall(curve: SaddlePoints) -> tuple[float, float, float]:
 def _end(posterior: CopyPosterior, search: np.ndarray, resolution: float) -> tuple[float, float, float]:
     """(load, field, m) of the end point, first looked for among the loads of `search`."""
 
-    def at(loads: np.ndarray) -> list[tuple[float, float, float]]:
-        curves = profiles(posterior, loads, resolution)
-        return [_steepest_fall(SaddlePoints(*(values[i] for values in curves))) for i in range(len(loads))]
+    def at(load: float) -> tuple[float, float, float]:
+        return _falls(posterior, np.array([load]), resolution)[0]
 
-    falls = np.array([slope for slope, _, _ in at(search)]) < 0
+    first = _first_fall(search, _falls(posterior, search, resolution))
+    load = root_scalar(lambda load: at(load)[0], bracket=(search[first - 1], search[first]), rtol=1e-10).root
+    _, field, copy_mass = at(load)
+    return load, field, copy_mass
+
+
+def _falls(posterior: CopyPosterior, loads: np.ndarray, resolution: float) -> list[tuple[float, float, float]]:
+    curves = profiles(posterior, loads, resolution)
+    return [_steepest_fall(SaddlePoints(*(values[i] for values in curves))) for i in range(len(loads))]
+
+
+def _first_fall(loads: np.ndarray, found: list[tuple[float, float, float]]) -> int:
+    """Number of the first load at which the field falls somewhere."""
+    falls = np.array([slope for slope, _, _ in found]) < 0
     first = int(np.argmax(falls))
     if not falls.any() or first == 0:
-        raise ArithmeticError(f"no critical end point lies between loads {search[0]:.3g} and {search[-1]:.3g}")
-    bracket = search[first - 1], search[first]
-    load = root_scalar(lambda value: at(np.array([value]))[0][0], bracket=bracket, rtol=1e-10).root
-    _, field, copy_mass = at(np.array([load]))[0]
-    return load, field, copy_mass
+        raise ArithmeticError(f"no critical end point lies between loads {loads[0]:.3g} and {loads[-1]:.3g}")
+    return first
+
+
+def _nearly_end(posterior: CopyPosterior, critical_load: float) -> tuple[float, float]:
+    """(load, field) of the end point, to 1e-4: enough for a path, by rows of profiles that are compiled only once."""
+    loads = np.geomspace(0.05, 1.0, LINE_VERTICES) * critical_load
+    first = _first_fall(loads, _falls(posterior, loads, COARSE))
+    loads = np.linspace(loads[first - 1], loads[first], LINE_VERTICES)
+    found = _falls(posterior, loads, COARSE)
+    first = _first_fall(loads, found)
+    (before, low, _), (after, high, _) = found[first - 1], found[first]
+    share = before / (before - after)
+    return float(loads[first - 1] + share * (loads[first] - loads[first - 1])), low + share * (high - low)
 
 
 def end_point(posterior: CopyPosterior) -> EndPoint:
@@ -91,17 +112,20 @@ def coexistence_line(posterior: CopyPosterior, loads: Float[np.ndarray, " load"]
 
     None at loads below the end point. Raises as `end_point`.
     """
+    return _coexistences(posterior, profiles(posterior, loads))
+
+
+def _coexistences(posterior: CopyPosterior, curves: SaddlePoints) -> list[Coexistence | None]:
     rows = float(specification(posterior, "softmax").action.rows)
-    curves = profiles(posterior, loads)
     lines = []
-    for i in range(len(loads)):
+    for i in range(len(curves.load)):
         known = np.isfinite(curves.field[i])
         curve = SaddlePoints(*(np.asarray(values[i])[known] for values in curves))
         lines.append(coexistence(folds(curve, curve.field), rows))
     return lines
 
 
-LINE_VERTICES = 24
+LINE_VERTICES = 16
 BEYOND = 0.1
 """How far past the end point the way to it leads, in units of its length: there, local moves change the phase."""
 
@@ -122,13 +146,13 @@ def way_to_end(posterior: CopyPosterior) -> tuple[Float[np.ndarray, " vertex"], 
         raise ArithmeticError(
             "there is no first-order transition without a field, and so no line that leads away from it"
         )
-    end = end_point(posterior)
+    end_load, end_field = _nearly_end(posterior, start.critical_load)
     rows = float(specification(posterior, "softmax").action.rows)
-    loads = np.linspace(start.critical_load, end.load, LINE_VERTICES)
+    loads = np.linspace(start.critical_load, end_load, LINE_VERTICES)
     fields = [0.0]
-    inner = loads[1:-1]
-    lines = coexistence_line(posterior, inner)
-    for line, (copy_mass, log_density) in zip(lines, log_densities(posterior, inner), strict=True):
+    curves = profiles(posterior, loads[1:-1], COARSE)
+    lines = _coexistences(posterior, curves)
+    for line, (copy_mass, log_density) in zip(lines, log_densities_along(curves), strict=True):
         if line is None:  # so near the end point that the folds are not resolved
             fields.append(np.nan)
             continue
@@ -145,8 +169,8 @@ def way_to_end(posterior: CopyPosterior) -> tuple[Float[np.ndarray, " vertex"], 
         width = line.spinodal_high - line.spinodal_low + 10 / (rows * (line.copied[0] - line.disordered[0]))
         bracket = line.critical - width, line.critical + width
         fields.append(root_scalar(log_odds, bracket=bracket, rtol=1e-8).root)
-    whole = np.array([*fields, end.field])
+    whole = np.array([*fields, end_field])
     known = np.isfinite(whole)
     whole = np.interp(-loads, -loads[known], whole[known])
-    loads = np.append(loads, end.load + BEYOND * (end.load - loads[0]))
-    return loads, np.append(whole, end.field + BEYOND * end.field)
+    loads = np.append(loads, end_load + BEYOND * (end_load - loads[0]))
+    return loads, np.append(whole, end_field + BEYOND * end_field)

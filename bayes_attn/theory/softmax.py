@@ -384,9 +384,15 @@ def log_densities(
     posterior: CopyPosterior, loads: Float[np.ndarray, " load"]
 ) -> list[tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]]:
     """(m, log p(m)) at each load wherever it is known, also where it is negligible; up to a constant."""
-    curves = profiles(posterior, loads)
+    return log_densities_along(profiles(posterior, loads))
+
+
+def log_densities_along(
+    curves: SaddlePoints,
+) -> list[tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]]:
+    """`log_densities` of `profiles` at hand."""
     found = []
-    for i in range(len(loads)):
+    for i in range(len(curves.load)):
         curve = SaddlePoints(*(np.asarray(values[i]) for values in curves))
         log_density = _log_density(curve)
         known = np.isfinite(log_density) & np.isfinite(curve.copy_mass)
