@@ -1,7 +1,7 @@
 """Question: does the transition of softmax attention stay first-order as the size grows, and how do its marks scale?
 
-Sampled along the line of coexistence at lengths 16, 20, 24 and 32, with V = L and with V = 16: the barrier where both
-peaks are equally high, the peaks' positions, equal weight less equal height, and Binder's cumulant with its minimum;
+Sampled along the line of coexistence at lengths 16, 20, 24, 28 and 32, with V = L and with V = 16: the barrier where
+both peaks are equally high, the peaks' positions, equal weight less equal height, and Binder's cumulant at its minimum;
 each with constant, growing and power laws compared by Akaike's criterion, beside the analytic density of the same size.
 
     uv run python experiments/finite_size.py runs/finite-size
@@ -24,14 +24,15 @@ from bayes_attn import CopyTask, Evidence, Population, Schedule, Starts, judge, 
 from bayes_attn.finite_size import growth
 from bayes_attn.sampling import coexistence_path
 from bayes_attn.workflow.figures import BLUE, GREEN, ORANGE, RED, save
-from bayes_attn.workflow.store import choose_folder, write_json, written_whole
+from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
-LENGTHS = (16, 20, 24, 32)
-SMALL_LENGTHS = (13, 14, 15, 16)
+LENGTHS = (16, 20, 24, 28, 32)
+SMALL_LENGTHS = (14, 15, 16)
+SMALL_FAMILIES = ("V = 16",)
 FAMILIES = {"V = L": lambda length: length, "V = 16": lambda _length: 16}
-RUNGS = {16: 8, 20: 8, 24: 16, 32: 32}
+RUNGS = {24: 16, 28: 24, 32: 32}
 """Per length, 8 for others: a valley is deep at large sizes, and known from the samples far along the line."""
-CHAINS = {16: 4, 20: 4, 24: 8, 32: 24}
+CHAINS = {24: 8, 28: 8, 32: 8}
 """Likewise, 4 for others."""
 SCHEDULE = Schedule(warmup=800, draws=100, thin=40)
 SMALL = Schedule(warmup=160, draws=20, thin=20)
@@ -93,12 +94,12 @@ def row(vocab: int, found: Evidence) -> dict[str, Any]:
             "peak_copy": high,
             "theory": analytic(length, vocab, phases.equal_height),
         }
-    return line
+    return {name: finite(value) if isinstance(value, float) else value for name, value in line.items()}
 
 
 def fits(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | None:
-    """Laws of one quantity over the sizes, the best first; None with fewer than three sizes."""
-    known = [one for one in rows if one.get(name) is not None and np.isfinite(one[f"{name}_error"])]
+    """Laws of one quantity over the sizes, the best first; None with fewer than three sizes that know it."""
+    known = [one for one in rows if one.get(name) is not None and one[f"{name}_error"] is not None]
     if len(known) < 3:
         return None
     columns = (np.array([float(one[column]) for one in known]) for column in ("length", name, f"{name}_error"))
@@ -107,15 +108,21 @@ def fits(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | None:
 
 def draw(content: dict[str, Any]) -> Figure:
     """Barrier, peaks, shift and Binder's minimum against the length, a column per family."""
-    figure, panels = plt.subplots(4, len(FAMILIES), figsize=(9.0, 11.0), sharex=True)
-    for column, name in zip(panels.T, FAMILIES, strict=True):
+    figure, panels = plt.subplots(4, len(content), figsize=(9.0, 11.0), sharex=True, squeeze=False)
+    for column, name in zip(panels.T, content, strict=True):
         rows = content[name]["rows"]
         lengths = [one["length"] for one in rows]
         two = [one for one in rows if one["theory"] is not None]
         at = [one["length"] for one in two]
         barrier, peaks, shift, binder = column
         barrier.set_title(f"{name}: {content[name]['finding']}")
-        barrier.errorbar(lengths, [r["barrier"] for r in rows], [r["barrier_error"] for r in rows], fmt="o", color=RED)
+        for seen, style in ((True, "full"), (False, "none")):
+            some = [r for r in rows if (r["barrier_error"] is not None) == seen]
+            errors = [r["barrier_error"] or 0.0 for r in some]
+            barrier.errorbar(
+                [r["length"] for r in some], [r["barrier"] for r in some], errors, fmt="o", color=RED, fillstyle=style,
+                label="sampled" if seen else "sampled, too few in the valley" if some else None,
+            )  # fmt: skip
         barrier.plot(at, [r["theory"]["barrier"] for r in two], color=BLUE, label="theory: p(m) at this L")
         barrier.legend()
         for peak, colour in (("peak_disordered", ORANGE), ("peak_copy", GREEN)):
@@ -143,8 +150,8 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False, seed: int = 0)
     folder = choose_folder(folder, "finite-size", "finite-size")
     content: dict[str, Any] = {}
     with written_whole(folder) as scratch:
-        for name, size in FAMILIES.items():
-            runs = []
+        for name in SMALL_FAMILIES if small else FAMILIES:
+            size, runs = FAMILIES[name], []
             for length in SMALL_LENGTHS if small else LENGTHS:
                 runs.append(run(length, size(length), SMALL if small else SCHEDULE, seed))
                 print(

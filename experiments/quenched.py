@@ -29,15 +29,15 @@ from bayes_attn.finite_size import growth
 from bayes_attn.free_energy import smear
 from bayes_attn.sampling import load_path
 from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED, save
-from bayes_attn.workflow.store import choose_folder, write_json, written_whole
+from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
 NOISES = (0.1, 0.3, 1.0, 3.0, 8.0)
 SMALL_NOISES = (0.5,)
 SETS = 12
-SMALL_SETS = 3
+SMALL_SETS = 2
 CHAINS = 4
 SCHEDULE = Schedule(warmup=400, draws=200, thin=10)
-SMALL = Schedule(warmup=100, draws=40, thin=10)
+SMALL = Schedule(warmup=80, draws=40, thin=10)
 RUNGS = 10
 LADDER = np.array([0.0, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.8])
 """Loads of the path's joints, in units of the transition of averaged data."""
@@ -82,7 +82,7 @@ def row(posterior: DataSet, found: list[Evidence]) -> dict[str, Any]:
         phases = one.coexistence
         entry: dict[str, Any] = {
             "rise": None if one.rise is None else float(posterior.num_sequences(one.rise.load)),
-            "rhat": one.rhat,
+            "rhat": finite(one.rhat),
             "phase_round_trips": one.phase_round_trips,
             "loads": one.loads.tolist(),
             "copy_mass": [estimate.mean for estimate in one.estimates],
@@ -95,7 +95,7 @@ def row(posterior: DataSet, found: list[Evidence]) -> dict[str, Any]:
                 "critical_data_error": phases.equal_weight_error * per_load,
                 "width": phases.width * per_load,
                 "barrier": phases.barrier,
-                "barrier_error": phases.barrier_error,
+                "barrier_error": finite(phases.barrier_error),
             }
         sets.append(entry)
     two = [entry for entry in sets if entry["critical_data"] is not None]
@@ -107,13 +107,14 @@ def row(posterior: DataSet, found: list[Evidence]) -> dict[str, Any]:
         "critical_data": None,
     }
     if len(two) > 1:
-        columns = ("critical_data", "critical_data_error", "width", "barrier", "barrier_error")
-        critical, error, width, barrier, barrier_error = (np.array([e[name] for e in two]) for name in columns)
+        columns = ("critical_data", "critical_data_error", "width", "barrier")
+        critical, error, width, barrier = (np.array([e[name] for e in two]) for name in columns)
         line |= {
             "critical_data": asdict(smear(critical, error)),
             "width": float(width.mean()),
             "width_error": float(width.std(ddof=1) / np.sqrt(len(two))),
-            "barrier": asdict(smear(barrier, barrier_error)),
+            "barrier": float(barrier.mean()),
+            "barrier_error": float(barrier.std(ddof=1) / np.sqrt(len(two))),
         }
     return line
 
@@ -146,27 +147,31 @@ def draw(content: dict[str, Any]) -> Figure:
         per_load = base.num_sequences(1.0)
         for entry in one["sets"]:
             axes.plot(np.array(entry["loads"]) * per_load, entry["copy_mass"], color=BLUE, lw=0.8, alpha=0.6)
-        loads = np.linspace(*np.array(one["sets"][0]["loads"])[[0, -1]], 41)
-        means = [float(np.trapezoid(m * p, m) / np.trapezoid(p, m)) for m, p in theory.densities(base, list(loads))]
+        rungs = one["sets"][0]["loads"]
+        loads = np.linspace(rungs[0], rungs[-1], 41)
+        means = [np.nan if one is None else one.mean() for one in theory.densities(base, list(loads))]
         axes.plot(loads * per_load, means, color=RED, label="averaged data (theory)")
         axes.plot([], [], color=BLUE, label="one data set each (sampled)")
         axes.set(title=f"noise κ = {one['noise']:g}", xlabel="data P (sequences)", ylabel="mean copy mass")
         axes.legend(fontsize=8)
+    transition.axhline(rows[0]["critical_data_averaged"] / rows[0]["noise"], color=RED, label="averaged data (theory)")
+    transition.set(xscale="log", xlabel="noise κ", ylabel="P* / κ (sequences)")
+    widths.set(xscale="log", xlabel="noise κ", ylabel="relative to P*")
     known = [one for one in rows if one["critical_data"] is not None]
+    if not known:
+        return figure
     noise = np.array([one["noise"] for one in known])
     mean, error, spread, spread_error = (
         np.array([one["critical_data"][name] for one in known]) for name in ("mean", "error", "smear", "smear_error")
     )
     transition.errorbar(noise, mean / noise, spread / noise, fmt="none", ecolor=GREY, lw=5, alpha=0.4, label="smear")
     transition.errorbar(noise, mean / noise, error / noise, fmt="o", color=BLUE, label="mean over sets")
-    transition.axhline(rows[0]["critical_data_averaged"] / rows[0]["noise"], color=RED, label="averaged data (theory)")
-    transition.set(xscale="log", xlabel="noise κ", ylabel="P* / κ (sequences)")
     transition.legend(fontsize=8)
     widths.errorbar(noise, spread / mean, spread_error / mean, fmt="o", color=BLUE, label="smear from set to set")
     width, width_error = (np.array([one[name] for one in known]) for name in ("width", "width_error"))
     widths.errorbar(noise, width / mean, width_error / mean, fmt="s", color=ORANGE, label="width within one set")
     widths.plot(noise, (spread / mean)[-1] * np.sqrt(noise[-1] / noise), "--", color=GREY, lw=1, label="∝ κ^(-1/2)")
-    widths.set(xscale="log", yscale="log", xlabel="noise κ", ylabel="relative to P*")
+    widths.set(yscale="log")
     widths.legend(fontsize=8)
     return figure
 

@@ -12,6 +12,7 @@ import finite_size
 import long_histogram
 import neighbours
 import precursor
+import quenched
 import scaling
 from text_tokens import text_tokens
 
@@ -100,9 +101,26 @@ def test_a_histogram_of_the_density_itself_is_near_it() -> None:
 def test_the_finite_size_study_runs(tmp_path: Path) -> None:
     finite_size.main(tmp_path / "out", small=True)
     content = json.loads((tmp_path / "out" / "finite_size.json").read_text())
-    for name in finite_size.FAMILIES:
+    for name in finite_size.SMALL_FAMILIES:
         rows = content[name]["rows"]
         assert [row["length"] for row in rows] == list(finite_size.SMALL_LENGTHS)
         largest = rows[-1]
         assert abs(largest["barrier"] - largest["theory"]["barrier"]) < 4.5 * largest["barrier_error"] + 0.05
         assert {fit["law"] for fit in content[name]["fits"]["barrier"]} == {"constant", "growing", "power"}
+
+
+@pytest.mark.slow
+def test_the_quenched_study_runs(tmp_path: Path) -> None:
+    """Two data sets of some ten sequences side by side: each has its own transition, near that of averaged data."""
+    quenched.main(tmp_path / "out", small=True, length=14, vocab=8)
+    content = json.loads((tmp_path / "out" / "quenched.json").read_text())
+    (row,) = content["rows"]
+    expected = theory.transition(Population(CopyTask(14, 8), noise=0.5)).steepest_load
+    assert row["critical_data_averaged"] == pytest.approx(
+        Population(CopyTask(14, 8), noise=0.5).num_sequences(expected)
+    )
+    rises = [entry["rise"] for entry in row["sets"]]
+    assert len(set(rises)) == 2
+    assert all(rise == pytest.approx(row["critical_data_averaged"], rel=0.2) for rise in rises)
+    for entry in row["sets"]:
+        assert entry["copy_mass"][0] < 0.15 < 0.4 < entry["copy_mass"][-1]

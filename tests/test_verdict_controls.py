@@ -20,7 +20,7 @@ HOT = np.arange(4) % 2 == 1
 def ladder(length: int, attention: str, loads: list[float], rungs: int) -> Evidence:
     posterior = Population(CopyTask(length, length), attention)
     starts = Starts((posterior.sample_prior, posterior.sample_copy), 4)
-    samples = sample(posterior, load_path(loads), starts, Schedule(400, 60, 40), 5, rungs=rungs)
+    samples = sample(posterior, load_path(loads), starts, Schedule(300, 40, 40), 5, rungs=rungs)
     return measure(posterior, samples, HOT, length)
 
 
@@ -53,7 +53,7 @@ def test_potts_is_first_order(colours: int, sizes: tuple[int, ...]) -> None:
 
     starts = Starts((posteriors[0].sample_prior, ordered), 4)
     path = load_path(np.array([0, 0.9, 0.97, 1.0, 1.03, 1.1]) * critical)
-    samples = sample(posteriors, path, starts, Schedule(400, 400, 20), 3, rungs=11)
+    samples = sample(posteriors, path, starts, Schedule(400, 300, 20), 3, rungs=11)
     verdict = judge([measure(posteriors[i], samples.of(i), HOT, size) for i, size in enumerate(sizes)])
     assert verdict.order == "first-order", verdict.reasons
     assert not verdict.at_this_size

@@ -12,6 +12,7 @@ from bayes_attn.evidence import Evidence
 from bayes_attn.posterior import Population
 from bayes_attn.workflow.experiment import CHAINS, TransitionRun
 from bayes_attn.workflow.settings import theory_json
+from bayes_attn.workflow.store import finite
 
 
 def results_json(run: TransitionRun) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         "reasons": list(run.verdict.reasons),
         "missing": list(run.verdict.missing),
         "criteria": [
-            {"name": one.name, "value": one.value, "error": _finite(one.error), "passed": one.passed, "rule": one.rule}
+            {"name": one.name, "value": one.value, "error": finite(one.error), "passed": one.passed, "rule": one.rule}
             for one in run.verdict.criteria
         ],
         **_phases_json(run.verdict.evidence),
@@ -52,7 +53,7 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
         "phase_free_energies": _branches_json(run),
         "bimodality": _humps_json(run.verdict.evidence),
         "convergence": _convergence_json(run.verdict.evidence),
-        "energy_missing_information": _finite(run.verdict.evidence.bfmi),
+        "energy_missing_information": finite(run.verdict.evidence.bfmi),
         "sizes": [
             {"length": int(one.size)} | _phases_json(one) for one in (*run.verdict.companions, run.verdict.evidence)
         ],
@@ -78,10 +79,6 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
     }
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
-
-
 def _phases_json(evidence: Evidence) -> dict[str, float | None]:
     """What the samples of one size say about two phases; None where they do not."""
     phases = evidence.coexistence
@@ -101,7 +98,7 @@ def _phases_json(evidence: Evidence) -> dict[str, float | None]:
         "binder_minimum": evidence.rise and evidence.rise.binder_minimum,
         "binder_minimum_error": evidence.rise and evidence.rise.binder_minimum_error,
     }
-    return {name: _finite(value) for name, value in known.items()}
+    return {name: finite(value) for name, value in known.items()}
 
 
 def _slope(run: TransitionRun) -> float | None:

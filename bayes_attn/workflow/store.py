@@ -60,6 +60,11 @@ def written_whole(folder: Path) -> Iterator[Path]:
         raise
 
 
+def finite(value: float | None) -> float | None:
+    """The value as JSON has it: None for what is not known, and for an infinite error."""
+    return value if value is not None and np.isfinite(value) else None
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Strict JSON: a NaN is a mistake, not a value."""
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")

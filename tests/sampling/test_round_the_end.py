@@ -30,7 +30,7 @@ def transition(posterior: Population) -> theory.Transition:
 def line(posterior: Population) -> Samples:
     starts = Starts((posterior.sample_prior, posterior.sample_copy), 8)
     path = coexistence_path(*theory.way_to_end(posterior))
-    return sample(posterior, path, starts, Schedule(600, 80, 40), 7, rungs=8)
+    return sample(posterior, path, starts, Schedule(400, 50, 40), 7, rungs=8)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_all_ways_give_the_same_weight(
     cut = transition.copy_mass_barrier
     starts = Starts((posterior.sample_prior, posterior.sample_copy), 4)
     path = four_legs(transition.critical_load, found.field, cut)
-    legs = sample(posterior, path, starts, Schedule(700, 60, 40), 7, rungs=40)
+    legs = sample(posterior, path, starts, Schedule(500, 40, 40), 7, rungs=40)
     ends = legs.order_parameters.copy_mass[:, :, [0, -1]]
     assert np.all(ends[:, :, 0] <= cut)
     assert np.all(ends[:, :, 1] >= cut)
