@@ -148,7 +148,7 @@ def draw(content: dict[str, Any]) -> Figure:
         for entry in one["sets"]:
             axes.plot(np.array(entry["loads"]) * per_load, entry["copy_mass"], color=BLUE, lw=0.8, alpha=0.6)
         rungs = one["sets"][0]["loads"]
-        loads = np.linspace(rungs[0], rungs[-1], 41)
+        loads = np.linspace(rungs[0], rungs[-1], 32)
         means = [np.nan if one is None else one.mean() for one in theory.densities(base, list(loads))]
         axes.plot(loads * per_load, means, color=RED, label="averaged data (theory)")
         axes.plot([], [], color=BLUE, label="one data set each (sampled)")
