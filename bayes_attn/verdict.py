@@ -302,7 +302,9 @@ def _order(
     deep = shape["barrier"].passed
     if deep is None:
         reason = f"a valley of {valley} is not resolved: it may be none"
-        return "undecided", False, (reason, trips), ("a longer run, for the depth of the valley",)
+        if not np.isfinite(run.barrier_error):
+            reason = f"too few samples lie in the valley of about {run.barrier:.2f} kT to know the error of its depth"
+        return "undecided", False, (reason, trips), ("a longer run or more rungs, for the depth of the valley",)
     sizes = _listed([one.size for one in series])
     more_sizes = f"the same at smaller sizes, {LEAST_SIZES} in all (there are {len(series)}, at {sizes})"
     if deep:

@@ -159,7 +159,8 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False, seed: int = 0)
                     f"{runs[-1].phase_round_trips} round trips",
                     flush=True,
                 )
-            verdict = judge(runs)
+            # A valley with too few samples in it has no error, and cannot be judged.
+            verdict = judge([one for one in runs if np.isfinite(one.barrier_error)] or runs)
             rows = [row(size(int(one.size)), one) for one in runs]
             content[name] = {
                 "finding": verdict.finding,

@@ -31,12 +31,12 @@ from bayes_attn.sampling import load_path
 from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
-NOISES = (0.1, 0.3, 1.0, 3.0, 8.0)
+NOISES = (0.1, 0.5, 2.0, 8.0)
 SMALL_NOISES = (0.5,)
-SETS = 12
+SETS = 8
 SMALL_SETS = 2
 CHAINS = 4
-SCHEDULE = Schedule(warmup=400, draws=200, thin=10)
+SCHEDULE = Schedule(warmup=300, draws=130, thin=10)
 SMALL = Schedule(warmup=80, draws=40, thin=10)
 RUNGS = 10
 LADDER = np.array([0.0, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.8])

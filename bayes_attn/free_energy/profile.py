@@ -22,9 +22,13 @@ BINS_PER_KNOT = (6, 4, 3, 2)
 """Of the spline; the one with the least value of Akaike's criterion is taken."""
 LEAST_EFFECTIVE = 8.0
 """Effective samples: fewer are not shown as a bin, and do not begin or end a profile."""
-LEAST_IN_VALLEY = 40.0
-"""Effective samples per knot all the way between the peaks. Weights have heavy tails there: with fewer, a deep valley
-comes out too deep by more than its error (L = 32, V = 16, against windows of m and the theory: 0.4 of 13.1 kT)."""
+LEAST_UNEVEN = 40.0
+"""Effective samples that a stretch of the valley takes where they are less than `EVEN` of its samples. Few large
+weights make a deep valley too deep by more than the error tells (L = 32, V = 16 with 35: 0.4 of 13.1 kT, against the
+theory and against sampling in windows of m)."""
+EVEN = 0.25
+VALLEY_BINS = 6
+"""Of such a stretch."""
 GRID = 600
 QUANTILES = 4000
 STIFFNESS = 1e-2
@@ -153,15 +157,16 @@ def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.n
         bins = np.log(count[:, good] / widths[good]) + 0.5 / effective[good]
     inflation = max(1.0, float(np.median(pool.error(bins) ** 2 * effective[good])))
     grid = np.linspace(centres[0], centres[-1], GRID)
-    log_density, knots = _fitted(centres, count * per_weight, widths * per_weight, inflation, grid)
+    log_density = _fitted(centres, count * per_weight, widths * per_weight, inflation, grid)
     total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
     log_density, bins = log_density - total, bins - total
     peaks, valley = _deepest(log_density[0])
     resolved = True
     if peaks is not None:
         left, right = np.searchsorted(centres, grid[peaks])
-        between = np.convolve(effective[left : right + 1], np.ones(knots), mode="valid")
-        resolved = bool(len(between) == 0 or between.min() >= LEAST_IN_VALLEY)
+        everything, stretch = np.asarray(into.sum(axis=0)).ravel()[inside], np.ones(min(VALLEY_BINS, right + 1 - left))
+        known, all_ = (np.convolve(n[left : right + 1], stretch, mode="valid") for n in (effective, everything))
+        resolved = bool(np.all((known >= LEAST_EFFECTIVE) & ((known >= LEAST_UNEVEN) | (known >= EVEN * all_))))
     return Curves(grid, log_density, centres[good], bins, peaks, valley, resolved)
 
 
@@ -171,8 +176,8 @@ def _fitted(
     exposure: Float[np.ndarray, " bin"],
     inflation: float,
     grid: Float[np.ndarray, " grid"],
-) -> tuple[Float[np.ndarray, "replicate grid"], int]:
-    """(log-density of every replicate, bins per knot): a cubic spline by penalised Poisson likelihood.
+) -> Float[np.ndarray, "replicate grid"]:
+    """The log-density of every replicate: a cubic spline by penalised Poisson likelihood.
 
     `inflation`: of the counts' variances, by the samples' memory; Akaike's criterion is taken of that many fewer.
     """
@@ -184,10 +189,10 @@ def _fitted(
         best = _newton(design, numbers[:1], exposure, start[None], steps=20)
         expected = exposure * np.exp(design @ best[0])
         deviance = 2 * float(np.sum(xlogy(numbers[0], numbers[0] / expected) - numbers[0] + expected))
-        fits.append((deviance / inflation + 2 * design.shape[1], every, knots, design, best))
-    _, every, knots, design, best = min(fits, key=lambda fit: fit[0])
+        fits.append((deviance / inflation + 2 * design.shape[1], knots, design, best))
+    _, knots, design, best = min(fits, key=lambda fit: fit[0])
     coefficients = _newton(design, numbers, exposure, np.repeat(best, len(numbers), axis=0), steps=5)
-    return coefficients @ BSpline.design_matrix(grid, knots, 3).toarray().T, every
+    return coefficients @ BSpline.design_matrix(grid, knots, 3).toarray().T
 
 
 def _newton(
