@@ -16,7 +16,7 @@ Shirts, Chodera, "Statistically optimal analysis of samples from multiple equili
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -206,6 +206,17 @@ def _first_guess(log_tilt: Float[np.ndarray, "rung sample"], rung: Int[np.ndarra
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
+class _Equations(NamedTuple):
+    """What the free energies solve, for one set of numbers and counts."""
+
+    rows: Float[np.ndarray, "rung sample"]
+    """Shares of the mixture."""
+    base: Float[np.ndarray, " rung"]
+    """Log of the rungs' numbers of samples over those that the shares were made with."""
+    amount: Float[np.ndarray, " rung"]
+    counts: Float[np.ndarray, " sample"]
+
+
 def _step(
     shares: Float[np.ndarray, "rung sample"],
     number: Float[np.ndarray, " rung"],
@@ -213,32 +224,30 @@ def _step(
     counts: Float[np.ndarray, " sample"],
 ) -> Float[np.ndarray, " rung"]:
     """The change of f that solves the equations with these numbers and counts, if `shares` were made with `before`."""
-    total = counts.sum()
     used = number > 0
-    rows, amount = shares[used], number[used]
-    base = np.log(amount / before[used])
-
-    def parts(change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        factor = np.exp(base - change)
-        return factor, factor @ rows
-
+    equations = _Equations(shares[used], np.log(number[used] / before[used]), number[used], counts)
     # The sum of all changes is free: the first one stays 0.
-    def value(rest: np.ndarray) -> tuple[float, np.ndarray]:
-        change = np.concatenate([[0.0], rest])
-        factor, mixed = parts(change)
-        weight = counts / mixed
-        objective = (counts @ np.log(mixed) + amount @ change) / total
-        return float(objective), ((amount - factor * (rows @ weight)) / total)[1:]
-
-    def curvature(rest: np.ndarray) -> np.ndarray:
-        factor, mixed = parts(np.concatenate([[0.0], rest]))
-        root = (factor[:, None] * rows) * (np.sqrt(counts) / mixed)
-        diagonal = np.diag(factor * (rows @ (counts / mixed)))
-        return ((diagonal - root @ root.T) / total)[1:, 1:]
-
     solution = minimize(
-        value, np.zeros(len(amount) - 1), jac=True, hess=curvature, method="trust-exact", options={"gtol": TOLERANCE}
-    )
+        _value, np.zeros(int(used.sum()) - 1), (equations,), "trust-exact", True, _curvature,
+        options={"gtol": TOLERANCE},
+    )  # fmt: skip
     change = np.zeros(len(number))
     change[used] = np.concatenate([[0.0], solution.x])
     return change
+
+
+def _value(rest: Float[np.ndarray, " change"], of: _Equations) -> tuple[float, Float[np.ndarray, " change"]]:
+    """The convex function, per sample, and its slope."""
+    change, total = np.concatenate([[0.0], rest]), of.counts.sum()
+    factor = np.exp(of.base - change)
+    mixed = factor @ of.rows
+    objective = (of.counts @ np.log(mixed) + of.amount @ change) / total
+    return float(objective), ((of.amount - factor * (of.rows @ (of.counts / mixed))) / total)[1:]
+
+
+def _curvature(rest: Float[np.ndarray, " change"], of: _Equations) -> Float[np.ndarray, "change change"]:
+    factor = np.exp(of.base - np.concatenate([[0.0], rest]))
+    mixed = factor @ of.rows
+    root = (factor[:, None] * of.rows) * (np.sqrt(of.counts) / mixed)
+    diagonal = np.diag(factor * (of.rows @ (of.counts / mixed)))
+    return ((diagonal - root @ root.T) / of.counts.sum())[1:, 1:]
