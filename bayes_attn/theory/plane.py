@@ -49,14 +49,13 @@ def _steepest_fall(curve: SaddlePoints) -> tuple[float, float, float]:
     return float(slope[lowest]), float(field(fine[lowest])), float(1 / (1 + np.exp(-fine[lowest])))
 
 
-def _end(posterior: CopyPosterior, search: np.ndarray, resolution: float) -> tuple[float, float, float]:
-    """(load, field, m) of the end point, first looked for among the loads of `search`."""
+def _end(posterior: CopyPosterior, bracket: tuple[float, float], resolution: float) -> tuple[float, float, float]:
+    """(load, field, m) of the end point between two loads."""
 
     def at(load: float) -> tuple[float, float, float]:
         return _falls(posterior, np.array([load]), resolution)[0]
 
-    first = _first_fall(search, _falls(posterior, search, resolution))
-    load = root_scalar(lambda load: at(load)[0], bracket=(search[first - 1], search[first]), rtol=1e-10).root
+    load = root_scalar(lambda load: at(load)[0], bracket=bracket, rtol=1e-10).root
     _, field, copy_mass = at(load)
     return load, field, copy_mass
 
@@ -96,7 +95,10 @@ def end_point(posterior: CopyPosterior) -> EndPoint:
     ArithmeticError: it was not found.
     """
     search = SEARCH * transition(posterior).steepest_load
-    fine, coarse = _end(posterior, search, 1.0), _end(posterior, search, COARSE)
+    first = _first_fall(search, _falls(posterior, search, COARSE))
+    # A little wider, for the finer grids see the end elsewhere.
+    bracket = (0.99 * search[first - 1], 1.01 * search[first])
+    fine, coarse = (_end(posterior, bracket, resolution) for resolution in (1.0, COARSE))
     load, field, copy_mass = fine
     return EndPoint(
         load=load,

@@ -22,7 +22,7 @@ def test_mean_copy_mass(name: str) -> None:
     loads = [multiple * centre for multiple in (0.0, 0.4, 0.7, 0.85, 0.95, 1.05, 1.2, 1.4)]
     keys = jax.random.split(jax.random.key(11), (4, len(loads)))
     start = jax.vmap(jax.vmap(posterior.sample_prior))(keys)
-    samples = sample(posterior, load_ladder(loads), start, Schedule(800, 60, 40), seed=4)
+    samples = sample(posterior, load_ladder(loads), start, Schedule(600, 40, 40), seed=4)
     checked = (1, 2, 5, 6, 7)
     for rung, density in zip(checked, theory.densities(posterior, [loads[i] for i in checked]), strict=True):
         sampled = estimate(samples.order_parameters.copy_mass[:, :, rung])
