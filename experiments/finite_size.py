@@ -136,6 +136,7 @@ def draw(content: dict[str, Any]) -> Figure:
         )
         binder.axhline(2 / 3, lw=0.8, ls=":", color="black")
         binder.set_xlabel("length L")
+        binder.set_xticks(lengths)
     for axes, label in zip(
         panels[:, 0],
         ("barrier (kT)", "peaks of p(m)", "(α_w - α_h) / α_w", "minimum of Binder's cumulant"),

@@ -83,6 +83,7 @@ def row(posterior: DataSet, found: list[Evidence]) -> dict[str, Any]:
         entry: dict[str, Any] = {
             "rise": None if one.rise is None else float(posterior.num_sequences(one.rise.load)),
             "rhat": finite(one.rhat),
+            "swap_rate": one.swap_rate,
             "phase_round_trips": one.phase_round_trips,
             "loads": one.loads.tolist(),
             "copy_mass": [estimate.mean for estimate in one.estimates],
@@ -196,6 +197,7 @@ def main(
                     f"{found['width_error']:.2f}, error within a set {critical['within']:.2f}",
                     end="",
                 )
+            print(f"; swap rates from {min(entry['swap_rate'] for entry in found['sets']):.2f}", end="")
             print(f" ({time.perf_counter() - began:.0f} s)", flush=True)
         content = {"length": length, "vocab": vocab, "rows": rows, "exponent": power(rows)}
         write_json(scratch / "quenched.json", content)

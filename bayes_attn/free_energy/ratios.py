@@ -107,7 +107,11 @@ def _one_ratio(up: Gains, down: Gains) -> Estimates:
     def excess(ratio: float) -> float:
         return float(expit(up - ratio).sum() - expit(down + ratio).sum())
 
-    low, high = min(forward, backward) - 1.0, max(forward, backward) + 1.0
+    # The root need not lie between both estimates where neighbours hardly overlap; the excess falls with the ratio.
+    low, high = min(forward, backward), max(forward, backward)
+    step = 1.0
+    while not (excess(low) > 0 > excess(high)):
+        low, high, step = low - step, high + step, 2 * step
     return float(root_scalar(excess, bracket=(low, high), xtol=1e-12).root), forward, backward
 
 
