@@ -16,6 +16,7 @@ from scipy.signal import lfilter
 from bayes_attn import Controls, InvalidInput, Schedule, Starts, load_ladder, sample
 from bayes_attn.diagnostics import estimate
 from bayes_attn.free_energy import crossing_error, pool, smear, stepping_stone, thermodynamic_integration
+from bayes_attn.free_energy.ratios import _one_ratio
 from bayes_attn.free_energy.resampling import replicate_counts, standard_error
 from bayes_attn.sampling import temperature_path
 
@@ -44,6 +45,16 @@ def test_log_evidence_of_a_conjugate_gaussian() -> None:
     weights = together.weights(together.log_tilt(between)[0])
     means = weights @ together.order
     assert abs(means[0] - posterior.exact(np.array(0.8))[0]) < 4.5 * together.error(means)
+
+
+def test_a_ratio_of_neighbours_that_hardly_overlap() -> None:
+    """One state of a hundred reaches over: both one-sided estimates agree by chance, and Bennett's is another."""
+    up, down = np.full((1, 100), -30.0), np.full((1, 100), -25.4)
+    up[0, 0] = 30.0
+    ratio, forward, backward = _one_ratio(up, down)
+    assert forward == pytest.approx(backward, abs=0.01)
+    # expit(30 - r) = 100 expit(r - 25.4)
+    assert ratio == pytest.approx(25.4 - np.log(99), abs=0.01)
 
 
 SOLVE = """

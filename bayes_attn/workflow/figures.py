@@ -195,6 +195,8 @@ def free_energy(run: TransitionRun) -> Figure | None:
     title = "where the valley is deepest"
     if phases is not None:
         barrier = f"{phases.barrier:.2f} ± {phases.barrier_error:.2f} kT"
+        if not np.isfinite(phases.barrier_error):
+            barrier = f"about {phases.barrier:.2f} kT (too few samples in the valley)"
         title = f"α = {phases.equal_height:.4f} (equal height), barrier {barrier}"
         if run.settings.attention == "softmax" and run.settings.prior == "iid":
             ((m, log_density),) = theory.softmax.log_densities(run.posterior, np.array([phases.equal_height]))
@@ -241,9 +243,12 @@ def scaling(run: TransitionRun) -> Figure | None:
         return None
     sizes = np.array([one.size for one in shown])
     figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.2))
-    panels[0].errorbar(
-        sizes, [one.barrier for one in shown], [one.barrier_error for one in shown], fmt="o", ms=4, capsize=2, color=RED
-    )
+    for one in shown:
+        known = bool(np.isfinite(one.barrier_error))
+        panels[0].errorbar(
+            one.size, one.barrier, one.barrier_error if known else 0.0,
+            fmt="o", ms=4, capsize=2, color=RED, fillstyle="full" if known else "none",
+        )  # fmt: skip
     if run.verdict.barriers is not None:
         fine = np.linspace(sizes[0], sizes[-1], 100)
         for fit, colour in zip(run.verdict.barriers.fits, (BLUE, GREEN, GREY), strict=True):
@@ -295,7 +300,7 @@ CAPTIONS = {
     "rungs reweighted to one load: two minima with a barrier between them are two phases at this size. Right: the free "
     "energies of both phases, one less the other: zero where they have equal weight, with the latent heat as slope.",
     "scaling": "Left: the barrier at each size that ran, with three laws and Akaike's criterion (lower is better); it "
-    "has to grow. Middle: the loads of equal weight and equal height have to approach each other. Right: the least "
+    "has to grow; open points have too few samples in the valley for an error. Middle: the loads of equal weight and equal height have to approach each other. Right: the least "
     "value of Binder's cumulant 1 - <m^4> / 3<m^2>^2; 2/3 (dotted) where m does not fluctuate.",
     "attention": "Mean attention matrix below and above the transition. The bright line next to the diagonal is the "
     "copy head; positions lie on a ring, so query 0 copies from the last key. The scale is shared.",
