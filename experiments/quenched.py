@@ -1,10 +1,10 @@
 """Question: what do real data sets do to the transition that averaged data have at one sharp load?
 
 Many data sets at each noise kappa, sampled side by side in one run, each along its own nested prefixes. Every set is
-measured by itself, and only then are sets averaged: a histogram pooled over sets would show two humps, or none, for
-reasons that no set has. Two widths are told apart: the smear of P* from set to set, and the width of the transition
-within one set (between weights 0.1 and 0.9 of the copy phase). Data amounts grow as P* ~ kappa, so that small noise
-means few sequences.
+measured by itself, and only then are those averaged whose chains mixed: a histogram pooled over sets would show two
+humps, or none, for reasons that no set has. Two widths are told apart: the smear of P* from set to set, and the width
+of the transition within one set (between weights 0.1 and 0.9 of the copy phase). Data amounts grow as P* ~ kappa, so
+that small noise means few sequences.
 
     uv run python experiments/quenched.py runs/quenched
 """
@@ -28,6 +28,7 @@ from bayes_attn import CopyTask, DataSet, Evidence, Population, Schedule, Starts
 from bayes_attn.finite_size import growth
 from bayes_attn.free_energy import smear
 from bayes_attn.sampling import load_path
+from bayes_attn.verdict import LARGEST_RHAT, LEAST_PHASE_ROUND_TRIPS, LEAST_SWAP_RATE
 from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
@@ -59,7 +60,7 @@ def data_sets(task: CopyTask, noise: float, sets: int, seed: int) -> list[DataSe
     ]
 
 
-def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, seed: int) -> tuple[Any, list[Evidence]]:
+def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, seed: int) -> list[dict[str, Any]]:
     """All data sets of one noise in one run; what each shows by itself."""
     posteriors = data_sets(task, noise, sets, seed)
     loads = LADDER * theory.transition(Population(task, noise=noise)).steepest_load
@@ -67,42 +68,50 @@ def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, seed: int) 
     samples = sample(posteriors, load_path(loads), starts, schedule, seed, rungs=RUNGS)
     within = (float(loads[1]), float(loads[-1]))
     rungs = list(range(1, samples.rungs))
-    found = [
-        measure(posterior, samples.of(number), HOT, float(task.length), rungs, within)
+    return [
+        of_set(posterior, measure(posterior, samples.of(number), HOT, float(task.length), rungs, within))
         for number, posterior in enumerate(posteriors)
     ]
-    return posteriors[0], found
 
 
-def row(posterior: DataSet, found: list[Evidence]) -> dict[str, Any]:
-    """One noise: its sets one by one, and their mean and smear. Data amounts in sequences."""
-    expected = theory.transition(Population(posterior.task, noise=posterior.noise))
-    sets = []
-    for one in found:
-        phases = one.coexistence
-        entry: dict[str, Any] = {
-            "rise": None if one.rise is None else float(posterior.num_sequences(one.rise.load)),
-            "rhat": finite(one.rhat),
-            "swap_rate": one.swap_rate,
-            "phase_round_trips": one.phase_round_trips,
-            "loads": one.loads.tolist(),
-            "copy_mass": [estimate.mean for estimate in one.estimates],
-            "critical_data": None,
+def of_set(posterior: DataSet, one: Evidence) -> dict[str, Any]:
+    """What one data set shows by itself. Data amounts in sequences; None where it shows no two phases."""
+    phases, per_load = one.coexistence, posterior.num_sequences(1.0)
+    entry: dict[str, Any] = {
+        "rise": None if one.rise is None else float(posterior.num_sequences(one.rise.load)),
+        "rhat": finite(one.rhat),
+        "swap_rate": one.swap_rate,
+        "phase_round_trips": one.phase_round_trips,
+        "loads": one.loads.tolist(),
+        "copy_mass": [estimate.mean for estimate in one.estimates],
+        "critical_data": None,
+    }
+    if phases is not None and np.isfinite(phases.equal_weight_error):
+        entry |= {
+            "critical_data": phases.equal_weight * per_load,
+            "critical_data_error": phases.equal_weight_error * per_load,
+            "width": phases.width * per_load,
+            "barrier": phases.barrier,
+            "barrier_error": finite(phases.barrier_error),
         }
-        if phases is not None and np.isfinite(phases.equal_weight_error):
-            per_load = posterior.num_sequences(1.0)
-            entry |= {
-                "critical_data": phases.equal_weight * per_load,
-                "critical_data_error": phases.equal_weight_error * per_load,
-                "width": phases.width * per_load,
-                "barrier": phases.barrier,
-                "barrier_error": finite(phases.barrier_error),
-            }
-        sets.append(entry)
-    two = [entry for entry in sets if entry["critical_data"] is not None]
+    return entry
+
+
+def believed(entry: dict[str, Any]) -> bool:
+    """Whether a set's chains mixed and its replicas went to and fro, by the limits of the verdict."""
+    mixed = entry["rhat"] is not None and entry["rhat"] <= LARGEST_RHAT
+    return mixed and entry["swap_rate"] >= LEAST_SWAP_RATE and entry["phase_round_trips"] >= LEAST_PHASE_ROUND_TRIPS
+
+
+def row(task: CopyTask, noise: float, sets: list[dict[str, Any]]) -> dict[str, Any]:
+    """One noise: mean and smear over the sets that are to be believed and show two phases."""
+    averaged = Population(task, noise=noise)
+    good = [entry for entry in sets if believed(entry)]
+    two = [entry for entry in good if entry["critical_data"] is not None]
     line: dict[str, Any] = {
-        "noise": posterior.noise,
-        "critical_data_averaged": posterior.num_sequences(expected.steepest_load),
+        "noise": noise,
+        "critical_data_averaged": averaged.num_sequences(theory.transition(averaged).steepest_load),
+        "believed": len(good),
         "two_phases": len(two),
         "sets": sets,
         "critical_data": None,
@@ -186,9 +195,14 @@ def main(
     with written_whole(folder) as scratch:
         for noise in SMALL_NOISES if small else NOISES:
             began = time.perf_counter()
-            found = row(*run(task, noise, SMALL_SETS if small else SETS, SMALL if small else SCHEDULE, seed))
+            sets = run(task, noise, SMALL_SETS if small else SETS, SMALL if small else SCHEDULE, seed)
+            found = row(task, noise, sets)
             rows.append(found)
-            print(f"κ = {noise:g}: {found['two_phases']} of {len(found['sets'])} sets show two phases", end="")
+            print(
+                f"κ = {noise:g}: of {len(sets)} sets {found['believed']} are to be believed, {found['two_phases']} of "
+                "them show two phases",
+                end="",
+            )
             if (critical := found["critical_data"]) is not None:
                 print(
                     f"; P* = {critical['mean']:.2f} ± {critical['error']:.2f} (averaged data: "
