@@ -31,7 +31,7 @@ from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write
 CHAINS = 4
 HOT = np.arange(CHAINS) % 2 == 1
 """Half of them start from exact prior draws, half from the copy pattern."""
-FULL = Schedule(warmup=1_000, draws=150, thin=40)
+FULL = Schedule(warmup=1_000, draws=200, thin=40)
 SMALL = Schedule(warmup=800, draws=100, thin=40)
 COMPANION = Schedule(warmup=300, draws=40, thin=40)
 COMPANION_RUNGS = 8
