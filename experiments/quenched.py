@@ -28,7 +28,7 @@ from bayes_attn import CopyTask, DataSet, Evidence, Population, Schedule, Starts
 from bayes_attn.finite_size import growth
 from bayes_attn.free_energy import smear
 from bayes_attn.sampling import load_path
-from bayes_attn.verdict import LARGEST_RHAT, LEAST_PHASE_ROUND_TRIPS, LEAST_SWAP_RATE
+from bayes_attn.verdict import quality
 from bayes_attn.workflow.figures import BLUE, GREY, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
@@ -78,6 +78,7 @@ def of_set(posterior: DataSet, one: Evidence) -> dict[str, Any]:
     """What one data set shows by itself. Data amounts in sequences; None where it shows no two phases."""
     phases, per_load = one.coexistence, posterior.num_sequences(1.0)
     entry: dict[str, Any] = {
+        "believed": all(criterion.passed for criterion in quality(one)),
         "rise": None if one.rise is None else float(posterior.num_sequences(one.rise.load)),
         "rhat": finite(one.rhat),
         "swap_rate": one.swap_rate,
@@ -97,16 +98,10 @@ def of_set(posterior: DataSet, one: Evidence) -> dict[str, Any]:
     return entry
 
 
-def believed(entry: dict[str, Any]) -> bool:
-    """Whether a set's chains mixed and its replicas went to and fro, by the limits of the verdict."""
-    mixed = entry["rhat"] is not None and entry["rhat"] <= LARGEST_RHAT
-    return mixed and entry["swap_rate"] >= LEAST_SWAP_RATE and entry["phase_round_trips"] >= LEAST_PHASE_ROUND_TRIPS
-
-
 def row(task: CopyTask, noise: float, sets: list[dict[str, Any]]) -> dict[str, Any]:
     """One noise: mean and smear over the sets that are to be believed and show two phases."""
     averaged = Population(task, noise=noise)
-    good = [entry for entry in sets if believed(entry)]
+    good = [entry for entry in sets if entry["believed"]]
     two = [entry for entry in good if entry["critical_data"] is not None]
     line: dict[str, Any] = {
         "noise": noise,

@@ -101,8 +101,8 @@ def test_the_way_to_the_end_leads_from_the_transition_past_the_end_point(transit
     end = theory.end_point(posterior)
     loads, fields = theory.way_to_end(posterior)
     assert (loads[0], fields[0]) == (transition_16.critical_load, 0.0)
-    assert loads[-2] == pytest.approx(end.load, rel=1e-4)
-    assert fields[-2] == pytest.approx(end.field, rel=1e-4)
+    assert loads[-2] == pytest.approx(end.load, rel=1e-5)
+    assert fields[-2] == pytest.approx(end.field, rel=1e-5)
     assert loads[-1] < end.load
     assert fields[-1] > end.field
     assert np.all(np.diff(loads) < 0)
