@@ -72,3 +72,20 @@ def enumerate_potts(colours: int, spins: int, beta: float) -> tuple[np.ndarray, 
     log_mean = math.log(up_to[-1]) - tilt * spins + gammaln(spins + 1) - spins * math.log(colours)
     log_mean -= beta * spins / (2 * colours)
     return np.diff(up_to, prepend=0.0) / up_to[-1], log_mean
+
+
+def phase_quadrature(spins: int, beta: float, cut: float) -> np.ndarray:
+    """Log-normalisations of three colours' fields with a spread up to the cut, and above it.
+
+    Only the fields' differences matter, which lie in a plane; by a sum over a fine grid of it.
+    """
+    axis = np.arange(-(8 + np.sqrt(beta * spins)), 8 + np.sqrt(beta * spins), 0.05)
+    first, second = np.meshgrid(axis, axis, indexing="ij")
+    plane = np.array([[1, -1, 0], [1, 1, -2]]) / np.sqrt([[2], [6]])
+    fields = np.stack([first * a + second * b for a, b in plane.T])
+    scaled = np.sqrt(beta / spins) * fields
+    peak = scaled.max(axis=0)
+    log_mean = peak + np.log(np.exp(scaled - peak).mean(axis=0))
+    log_density = spins * log_mean - 0.5 * (first**2 + second**2) - np.log(2 * np.pi) + 2 * np.log(0.05)
+    above = fields.max(axis=0) > cut
+    return np.array([np.logaddexp.reduce(log_density[side]) for side in (~above, above)])

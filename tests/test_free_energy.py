@@ -15,7 +15,8 @@ from scipy.signal import lfilter
 
 from bayes_attn import Controls, InvalidInput, Schedule, Starts, load_ladder, sample
 from bayes_attn.diagnostics import estimate
-from bayes_attn.free_energy import crossing_error, pool, smear, stepping_stone, thermodynamic_integration
+from bayes_attn.free_energy import Pool, crossing_error, pool, smear, stepping_stone, thermodynamic_integration
+from bayes_attn.free_energy.profile import curves
 from bayes_attn.free_energy.ratios import _one_ratio
 from bayes_attn.free_energy.resampling import replicate_counts, standard_error
 from bayes_attn.sampling import temperature_path
@@ -126,6 +127,37 @@ def test_the_smear_over_data_sets_is_told_from_the_errors_within(random_numbers:
     assert abs(found.mean - 3.0) < 4.5 * found.error
     assert found.within == pytest.approx(0.5)
     assert smear(random_numbers.normal(3.0, 0.5, size=400), errors).smear < 0.3
+
+
+HEAVY = 100
+
+
+@pytest.mark.parametrize(
+    ("samples", "heavy", "resolved"),
+    [
+        (3000, False, True),  # 3,000 in any six bins of the valley, all alike
+        (3000, True, False),  # as many, of which 30 carry the weight
+        (30, False, True),  # those 30 alone
+        (9000, True, True),  # 90 that carry the weight
+        (6, False, False),  # nearly nothing
+    ],
+)
+def test_a_valley_of_few_large_weights_is_not_resolved(samples: int, heavy: bool, resolved: bool) -> None:
+    """Two peaks with evenly weighted samples; in the valley between them, each hundredth may carry nearly all."""
+    edges = np.linspace(0, 1, 41)
+    peaks = np.concatenate([np.linspace(0, 0.4, 20_000), np.linspace(0.6, 1, 20_000)])
+    valley = np.linspace(0.4, 0.6, round(samples * 8 / 6) + 2)[1:-1]  # eight bins
+    order = np.concatenate([peaks, valley])
+    weights = np.concatenate([1.1 + np.cos(10 * np.pi * peaks), np.full(len(valley), 0.05)])
+    if heavy:
+        weights[len(peaks) :] *= np.where(np.arange(len(valley)) % HEAVY == HEAVY // 2, HEAVY, 1e-3)
+    nothing = np.zeros((1, 1))
+    whole = np.ones((1, len(order)))
+    made_up = Pool(Gaussian(), Controls(*nothing.repeat(3, 0)), None, order, 2, 0, whole, nothing, 0 * whole)
+    found = curves(made_up, np.log(weights), edges)
+    assert found is not None
+    assert found.peaks is not None
+    assert found.resolved == resolved
 
 
 class Coordinate(NamedTuple):

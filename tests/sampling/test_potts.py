@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from potts import Potts, enumerate_potts
+from potts import Potts, enumerate_potts, phase_quadrature
 from scipy.optimize import brentq
 
 from bayes_attn import Schedule, Starts, sample
 from bayes_attn.diagnostics import estimate
-from bayes_attn.free_energy import stepping_stone
+from bayes_attn.free_energy import phase_normalisations, pool, stepping_stone
 from bayes_attn.sampling import load_path
 
 
@@ -69,3 +69,13 @@ def test_histograms_equal_weight_and_normalisation(colours: int, spins: int) -> 
     log_ratio = stepping_stone(samples)
     assert abs(log_ratio.value[rung] - log_mean) < 4.5 * max(log_ratio.error[rung], 0.005)
     assert log_ratio.error[rung] < 0.1
+
+    # Each phase by itself, a little before and after as well. The grid's sum is the enumeration's.
+    if (colours, spins) == (3, 800):
+        loads, cut = beta * np.array([0.99, 1.0, 1.01]), np.sqrt(beta * spins) / 6
+        exact = np.stack([phase_quadrature(spins, load, cut) for load in loads])
+        assert np.logaddexp(*exact[1]) == pytest.approx(log_mean, abs=1e-9)
+        values, errors, difference_errors = phase_normalisations(pool(posterior, samples), loads, cut)
+        assert np.all(np.abs(values - exact) < 4.5 * np.maximum(errors, 0.005))
+        assert np.all(np.abs(np.diff(values - exact)[:, 0]) < 4.5 * np.maximum(difference_errors, 0.005))
+        assert np.all(errors < 0.15)
