@@ -39,7 +39,8 @@ SMALL_SETS = 2
 CHAINS = 4
 SCHEDULE = Schedule(warmup=300, draws=130, thin=10)
 SMALL = Schedule(warmup=80, draws=40, thin=10)
-RUNGS = 10
+RUNGS = 18
+SMALL_RUNGS = 10
 LADDER = np.array([0.0, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.8])
 """Loads of the path's joints, in units of the transition of averaged data."""
 KNOTS = np.array([0.25, 0.5, 0.75, *np.arange(0.85, 1.16, 0.05), 1.25, 1.4, 1.6, 1.8])
@@ -60,16 +61,16 @@ def data_sets(task: CopyTask, noise: float, sets: int, seed: int) -> list[DataSe
     ]
 
 
-def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, seed: int) -> list[dict[str, Any]]:
+def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, rungs: int, seed: int) -> list[dict[str, Any]]:
     """All data sets of one noise in one run; what each shows by itself."""
     posteriors = data_sets(task, noise, sets, seed)
     loads = LADDER * theory.transition(Population(task, noise=noise)).steepest_load
     starts = Starts((posteriors[0].sample_prior, posteriors[0].sample_copy), CHAINS)
-    samples = sample(posteriors, load_path(loads), starts, schedule, seed, rungs=RUNGS)
+    samples = sample(posteriors, load_path(loads), starts, schedule, seed, rungs=rungs)
     within = (float(loads[1]), float(loads[-1]))
-    rungs = list(range(1, samples.rungs))
+    judged = list(range(1, samples.rungs))
     return [
-        of_set(posterior, measure(posterior, samples.of(number), HOT, float(task.length), rungs, within))
+        of_set(posterior, measure(posterior, samples.of(number), HOT, float(task.length), judged, within))
         for number, posterior in enumerate(posteriors)
     ]
 
@@ -190,7 +191,8 @@ def main(
     with written_whole(folder) as scratch:
         for noise in SMALL_NOISES if small else NOISES:
             began = time.perf_counter()
-            sets = run(task, noise, SMALL_SETS if small else SETS, SMALL if small else SCHEDULE, seed)
+            amounts = (SMALL_SETS, SMALL, SMALL_RUNGS) if small else (SETS, SCHEDULE, RUNGS)
+            sets = run(task, noise, *amounts, seed)
             found = row(task, noise, sets)
             rows.append(found)
             print(

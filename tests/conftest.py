@@ -10,6 +10,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 # Most of a cold run is compilation; this halves it, and the compiled code is as fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
+# The workers fill the cores; with threads of its own in each, the linear algebra of many small matrices takes twice as
+# long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from jaxtyping import install_import_hook
 
 install_import_hook("bayes_attn", "typecheck.check")
