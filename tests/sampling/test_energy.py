@@ -1,18 +1,10 @@
 """The recorded energies, against the law of the momentum: its square has as many degrees of freedom as the target."""
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 from gaussian import Gaussian
-from scipy import stats
 
 from bayes_attn import Schedule, Starts, load_ladder, sample
 from bayes_attn.diagnostics import estimate
-from bayes_attn.sampling.controls import conditioned
-from bayes_attn.sampling.explorers import EXPLORERS
-from bayes_attn.sampling.tempering import Method, Replicas, Rungs, Scan, scan
 
 
 def test_the_kinetic_energy_of_a_run_is_that_of_free_momenta() -> None:
@@ -36,34 +28,3 @@ def test_the_kinetic_energy_of_a_run_is_that_of_free_momenta() -> None:
         found = estimate(values)
         assert abs(found.mean - exact) < 4.5 * found.error
         assert found.error < 0.02 * exact
-
-
-@eqx.filter_jit
-def one_scan(posterior: Gaussian, method: Method, key: jax.Array, state: Replicas, sizes: jax.Array) -> Scan:
-    ladder = load_ladder([0.0, 1.0])
-    rungs = Rungs(ladder, jnp.ones((2, posterior.dimension)), jnp.array([0]))
-    # At an odd scan the only pair is not tried.
-    return scan(conditioned(posterior, ladder), rungs, method, key, jnp.asarray(1), state, sizes)[1]
-
-
-@pytest.mark.parametrize(
-    ("sampler", "single"), [*((name, False) for name in EXPLORERS), ("hmc", True), ("mala", True), ("langevin", True)]
-)
-def test_each_explorer_tells_its_last_energy(key: jax.Array, sampler: str, single: bool) -> None:
-    """From exact draws with steps so small that nearly all are accepted, energy + log_density is the kinetic energy.
-
-    Kolmogorov-Smirnov against half a chi-square of three degrees of freedom; false alarm 1e-3 in all seven.
-    """
-    posterior, chains = Gaussian(), 4000
-    mean, deviation = posterior.exact(np.array([1.0]))
-    x = mean[0] + deviation[0] * jax.random.normal(key, (chains, 2, 3))
-    numbers = jnp.broadcast_to(jnp.arange(2), (chains, 2))
-    state = Replicas({"x": x}, numbers, jnp.arange(chains))
-    method = Method(EXPLORERS[sampler].kernel, 5, single)
-    record = one_scan(posterior, method, key, state, jnp.full((chains, 2), 0.02))
-    assert record.energy.dtype == jnp.float64
-    assert np.isnan(record.energy[:, 0]).all()
-    assert record.acceptance[:, 1].mean() > 0.999
-    kinetic = np.asarray(record.energy + record.log_density)[:, 1]
-    assert stats.kstest(kinetic, stats.gamma(1.5).cdf).pvalue > 1e-3 / 7
-    np.testing.assert_array_equal(record.replica_at, numbers)
