@@ -124,11 +124,12 @@ def exact_law(posterior: CopyPosterior, load: float, field: float = 0.0, resolut
             alive = weight > weight.max(axis=1, keepdims=True) - LOG_NEGLIGIBLE
             first, last = alive.argmax(axis=1), NODES - 1 - alive[:, ::-1].argmax(axis=1)
             low, high = low + step * np.maximum(first - 1, 0), low + step * np.minimum(last + 1, NODES - 1)
-    log_density = logsumexp(weight, axis=1) + np.log(step)
+    log_total = np.asarray(logsumexp(weight, axis=1))
+    log_density = log_total + np.log(step)
     matters = (weight > weight.max(axis=1, keepdims=True) - LOG_NEGLIGIBLE) & (rest > 1e-3)[:, None]
     if np.max(np.where(matters, 0.5 * load * np.exp(log_y) * rest[:, None] ** 2, 0.0)) > LARGEST_FIELD:
         raise ArithmeticError(f"the law of a row is not tabulated far enough for load {load:.4g}")
-    share = np.exp(weight - logsumexp(weight, axis=1, keepdims=True))
+    share = np.exp(weight - log_total[:, None])
     participation = copied**2 + rest**2 * np.sum(share * among_others, axis=1)
     per_copy_mass = log_density - np.log(copied * rest) + posterior.size * field * copied
     return ExactLaw(xi, per_copy_mass, participation)
