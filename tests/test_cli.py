@@ -144,21 +144,8 @@ def test_a_second_run_into_the_same_folder_is_refused(small: Path, capsys: pytes
 
 
 def test_linear_attention_runs_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = run(
-        capsys,
-        "transition",
-        "--attention",
-        "linear",
-        "--length",
-        "8",
-        "--vocab",
-        "8",
-        "--sizes",
-        "none",
-        "--small",
-        "--out",
-        str(tmp_path / "run"),
-    )
+    options = ["--attention", "linear", "--length", "8", "--vocab", "8", "--sizes", "none", "--small"]
+    results = run(capsys, "transition", *options, "--out", str(tmp_path / "run"))
     assert results["order"] == "second"
     assert results["verdict"] in ("second-order", "undecided")
     for row in results["rows"]:

@@ -34,7 +34,7 @@ def softmax_run(softmax_16: Population) -> Samples:
 
 @pytest.fixture(scope="module")
 def linear_run(linear_16: Population) -> Samples:
-    return run(linear_16, [0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0, 3.6, 4.3, 5.0], 250)
+    return run(linear_16, [0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0, 3.6, 4.3, 5.0], 400)
 
 
 def at(samples: Samples, load: float) -> int:

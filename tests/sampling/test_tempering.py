@@ -1,4 +1,4 @@
-"""Swaps and one joint scan, against brute force, exact counts and exact draws."""
+"""Swaps and one joint scan, against brute force, exact counts, exact draws and the law of the momentum."""
 
 from typing import Any, NamedTuple
 
@@ -90,9 +90,6 @@ def test_round_trips_when_every_swap_is_accepted(rungs: int, scans: int) -> None
 
 
 METHODS = [*((name, False) for name in EXPLORERS), ("hmc", True), ("mala", True), ("langevin", True)]
-LOADS, FIELDS = np.array([0.0, 0.15, 0.5, 1.2, 1.2]), np.array([0.0, 0.0, 0.3, -0.5, -0.5])
-LOW = 0.9
-"""Of the window that the last rung is held in."""
 
 
 class Exact(NamedTuple):
@@ -107,14 +104,15 @@ class Exact(NamedTuple):
 
 @pytest.fixture
 def exact(key: jax.Array) -> Exact:
-    posterior, chains = Gaussian(), 4000
-    lowest = np.array([-np.inf, -np.inf, -np.inf, -np.inf, LOW])
-    ladder = Controls(*(jnp.asarray(c) for c in (np.ones(5), LOADS, FIELDS, lowest, np.full(5, np.inf))))
-    precision = 1 + LOADS / posterior.width**2
-    mean = (LOADS * posterior.center / posterior.width**2 + FIELDS) / precision
+    posterior, chains, low = Gaussian(), 4000, 0.9
+    loads, fields = np.array([0.0, 0.15, 0.5, 1.2, 1.2]), np.array([0.0, 0.0, 0.3, -0.5, -0.5])
+    lowest = np.array([-np.inf, -np.inf, -np.inf, -np.inf, low])
+    ladder = Controls(*(jnp.asarray(c) for c in (np.ones(5), loads, fields, lowest, np.full(5, np.inf))))
+    precision = 1 + loads / posterior.width**2
+    mean = (loads * posterior.center / posterior.width**2 + fields) / precision
     deviation = 1 / np.sqrt(precision)
     # In the window: the mean of three coordinates is a truncated normal, and the deviations from it are free.
-    window = stats.truncnorm((LOW - mean[4]) / deviation[4] * np.sqrt(3), np.inf, mean[4], deviation[4] / np.sqrt(3))
+    window = stats.truncnorm((low - mean[4]) / deviation[4] * np.sqrt(3), np.inf, mean[4], deviation[4] / np.sqrt(3))
     x = np.array(mean[:, None] + deviation[:, None] * jax.random.normal(key, (chains, 5, 3)))
     x[:, 4] += (window.rvs(chains, random_state=np.random.default_rng(4)) - x[:, 4].mean(-1))[:, None]
     laws = [stats.norm(mean[k], deviation[k] / np.sqrt(3)) for k in range(4)] + [window]
@@ -157,12 +155,15 @@ def test_each_explorer_tells_its_last_energy(key: jax.Array, exact: Exact, sampl
     _, record = one_scan(Gaussian(), exact.ladder, method, (0,), key, jnp.asarray(1), exact.state, sizes)
     assert record.energy.dtype == jnp.float64
     assert np.isnan(record.energy[:, 0]).all()
-    kinetic = np.asarray(record.energy + record.log_density)
-    for rung in (1, 2, 3):
-        assert record.acceptance[:, rung].mean() > 0.999
-        stayed = np.asarray(record.replica_at)[:, rung] == rung
-        assert stayed.sum() > 200
-        assert stats.kstest(kinetic[stayed, rung], stats.gamma(1.5).cdf).pvalue > 1e-3 / 21
+    assert np.all(record.acceptance[:, 1:4].mean(axis=0) > 0.999)
+    # At an odd scan the first rung has no partner.
+    replica_at, rung = np.asarray(record.replica_at), np.arange(5)
+    np.testing.assert_array_equal(replica_at[:, 0], 0)
+    assert np.all((replica_at == rung) | (replica_at == np.asarray(partners(5, jnp.asarray(1)))))
+    stayed = (replica_at == rung) & (rung > 0) & (rung < 4)
+    kinetic = np.asarray(record.energy + record.log_density)[stayed]
+    assert len(kinetic) > chains
+    assert stats.kstest(kinetic, stats.gamma(1.5).cdf).pvalue > 1e-3 / 7
 
 
 def test_what_is_recorded_belongs_to_the_recorded_state(key: jax.Array) -> None:
