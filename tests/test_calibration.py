@@ -28,7 +28,7 @@ def measured(repeats: int, seed: int) -> dict[str, np.ndarray]:
             found[name].append((getattr(phases, name), getattr(phases, f"{name}_error")))
         last = together.log_normalisation[:, -1]
         found["log_normalisation"].append((float(last[0]), float(together.error(last))))
-        means = together.weights(together.log_tilt(between)[0]) @ together.order
+        means = together.means(together.log_tilt(between)[0], together.order[:, None])[:, 0]
         found["mean"].append((float(means[0]), float(together.error(means))))
         values, errors, _ = phase_normalisations(together, np.array([0.75]), 5.0)
         for phase, name in enumerate(("lower", "upper")):

@@ -17,6 +17,7 @@ import scaling
 from text_tokens import text_tokens
 
 from bayes_attn import CopyTask, Population, theory
+from bayes_attn.errors import InvalidInput
 
 
 def test_text_becomes_tokens() -> None:
@@ -110,7 +111,7 @@ def test_the_finite_size_study_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_quenched_study_runs(tmp_path: Path) -> None:
+def test_the_quenched_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two data sets of some ten sequences side by side: each has its own transition, near that of averaged data."""
     quenched.main(tmp_path / "out", small=True, length=14, vocab=8)
     content = json.loads((tmp_path / "out" / "quenched.json").read_text())
@@ -124,3 +125,10 @@ def test_the_quenched_study_runs(tmp_path: Path) -> None:
     assert all(rise == pytest.approx(row["critical_data_averaged"], rel=0.2) for rise in rises)
     for entry in row["sets"]:
         assert entry["copy_mass"][0] < 0.15 < 0.4 < entry["copy_mass"][-1]
+    # Stopped after its only noise, it goes on without sampling again; other settings are refused.
+    (tmp_path / "out" / "quenched.json").unlink()
+    monkeypatch.delattr(quenched, "sample")
+    quenched.main(tmp_path / "out", small=True, length=14, vocab=8, resume=True)
+    assert json.loads((tmp_path / "out" / "quenched.json").read_text()) == content
+    with pytest.raises(InvalidInput, match="`resume` must meet a run with"):
+        quenched.main(tmp_path / "out", small=True, length=14, vocab=8, seed=1, resume=True)

@@ -43,8 +43,7 @@ def test_log_evidence_of_a_conjugate_gaussian() -> None:
 
     # Reweighted to a load between the rungs: the exact mean of the first order parameter.
     between = Controls(np.ones(1), np.array([0.8]), np.zeros(1))
-    weights = together.weights(together.log_tilt(between)[0])
-    means = weights @ together.order
+    means = together.means(together.log_tilt(between)[0], together.order[:, None])[:, 0]
     assert abs(means[0] - posterior.exact(np.array(0.8))[0]) < 4.5 * together.error(means)
 
 

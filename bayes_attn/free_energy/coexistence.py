@@ -92,11 +92,14 @@ def rise(pool: Pool, low: float, high: float) -> Rise | None:
     spread = [weight @ order**2 - (weight @ order) ** 2 for weight in weights]
     cut, _ = _split(order, weights[int(np.argmax(spread))])
 
-    def log_odds(load: float) -> float:
-        above = float(pool.whole_weights(pool.log_tilt(along([load]))[0]) @ (order > cut))
+    def log_odds_of(weight: Float[np.ndarray, " sample"]) -> float:
+        above = float(weight @ (order > cut))
         return float(np.log(max(above, 1e-300)) - np.log(max(1 - above, 1e-300)))
 
-    odds = np.array([log_odds(load) for load in loads])
+    def log_odds(load: float) -> float:
+        return log_odds_of(pool.whole_weights(pool.log_tilt(along([load]))[0]))
+
+    odds = np.array([log_odds_of(weight) for weight in weights])
     crossing = np.flatnonzero((odds[:-1] < 0) & (odds[1:] >= 0))
     if len(crossing) == 0:
         return None
@@ -109,7 +112,7 @@ def rise(pool: Pool, low: float, high: float) -> Rise | None:
     loads = np.unique(np.concatenate([loads, near[(near > low) & (near < high)]]))
     powers = np.stack([order, order**2, order**4], axis=1)
     first, second, fourth = np.moveaxis(
-        np.stack([pool.weights(tilt) @ powers for tilt in pool.log_tilt(along(loads))]), -1, 0
+        np.stack([pool.means(tilt, powers) for tilt in pool.log_tilt(along(loads))]), -1, 0
     )
     variance = second - first**2
     fluctuation = variance.max(axis=0) / variance[0]
@@ -158,7 +161,7 @@ def coexistence(pool: Pool, found: Rise) -> Coexistence | None:
     peak, or the run does not reach far enough.
     """
     loads, profiles = _about(pool, found)
-    none = np.full(len(pool.counts), np.nan)
+    none = np.full(len(pool.relative), np.nan)
     two = [one is not None and one.peaks is not None for one in profiles]
     odds = np.stack([one.log_odds() if ok and one else none for one, ok in zip(profiles, two, strict=True)])
     heights = np.stack([one.height_difference() if ok and one else none for one, ok in zip(profiles, two, strict=True)])
@@ -213,15 +216,13 @@ def _heat(
     """(latent heat, jump of the order parameter) at one load, for every replicate."""
     step, order = LOAD_STEP * load, magnitudes(pool)
     below, here, above = pool.log_tilt(along([load - step, load, load + step]))
-    force = (above - below) / (2 * step)
-    weights, copied = pool.weights(here), order > cut
-
-    def difference(values: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " replicate"]:
-        in_copy = weights[:, copied] @ values[copied] / weights[:, copied].sum(axis=1)
-        return in_copy - weights[:, ~copied] @ values[~copied] / weights[:, ~copied].sum(axis=1)
-
+    values = np.stack([np.ones(len(order)), (above - below) / (2 * step), order], axis=1)
+    copied = (order > cut)[:, None]
+    (disordered, cold_force, low), (copy, hot_force, high) = (
+        pool.means(here, values * phase).T for phase in (~copied, copied)
+    )
     # F = -log Z, so that dF/d(load) is minus the mean of the force.
-    return -difference(force), difference(order)
+    return cold_force / disordered - hot_force / copy, high / copy - low / disordered
 
 
 def phase_normalisations(
@@ -237,14 +238,8 @@ def phase_normalisations(
     (values, their errors, errors of the second phase's less the first's, which share most of the noise).
     """
     above = magnitudes(pool) > cut
-    found = []
-    for tilt in pool.log_tilt(along(loads)):
-        logs = tilt - pool.log_mixture
-        peak = logs.max(axis=1, keepdims=True)
-        raw = pool.counts * np.exp(logs - peak)
-        with np.errstate(divide="ignore"):
-            found.append(peak + np.log(np.stack([raw[:, ~above].sum(axis=1), raw[:, above].sum(axis=1)], axis=1)))
-    replicates = np.stack(found, axis=1)
+    phases = np.stack([~above, above], axis=1)
+    replicates = np.stack([pool.log_sums(tilt, phases) for tilt in pool.log_tilt(along(loads))], axis=1)
     return replicates[0], pool.error(replicates), pool.error(replicates[:, :, 1] - replicates[:, :, 0])
 
 
@@ -257,18 +252,14 @@ def field_at_coexistence(
     """
     order, rows = magnitudes(pool), float(pool.posterior.size)
     fine = np.linspace(*fields, 65)
-    above = order > cut
-    found = np.full((len(loads), len(pool.counts)), np.nan)
+    phases = np.stack([order <= cut, order > cut], axis=1)
+    found = np.full((len(loads), len(pool.relative)), np.nan)
     for i, tilt in enumerate(pool.log_tilt(along(loads))):
-        weights = pool.weights(tilt)
-
-        def log_odds(field: float, weights: np.ndarray = weights) -> np.ndarray:
-            tilted = weights * np.exp(rows * field * (order - cut))
-            return np.log(tilted[:, above].sum(axis=1)) - np.log(tilted[:, ~above].sum(axis=1))
-
-        odds = np.stack([log_odds(field)[0] for field in fine])
+        at = [tilt + rows * field * order for field in fine]
+        with np.errstate(divide="ignore"):
+            odds = np.array([np.diff(np.log(pool.whole_weights(one) @ phases))[0] for one in at])
         (crossing,) = np.nonzero((odds[:-1] < 0) & (odds[1:] >= 0))
         if len(crossing):
-            near = fine[max(crossing[0] - 1, 0) : crossing[0] + 3]
-            found[i] = _roots(near, np.stack([log_odds(field) for field in near]))
+            near = slice(max(crossing[0] - 1, 0), crossing[0] + 3)
+            found[i] = _roots(fine[near], np.stack([np.diff(pool.log_sums(one, phases))[:, 0] for one in at[near]]))
     return found[:, 0], pool.error(found.T)

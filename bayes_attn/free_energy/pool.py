@@ -22,7 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, Num, PyTree
 from scipy.optimize import minimize
 
 from bayes_attn.diagnostics import estimate
@@ -53,28 +53,40 @@ class Pool:
     """The first order parameter, with its sign."""
     chains: int
     blocks: int
-    counts: Float[np.ndarray, "replicate sample"]
-    """How often a sample counts; the first replicate is the whole sample."""
     log_normalisation: Float[np.ndarray, "replicate rung"]
     """f_k - f_0, in nats."""
-    log_mixture: Float[np.ndarray, "replicate sample"]
-    """Log of the mixture's density less the prior's, with f_0 = 0."""
+    log_mixture: Float[np.ndarray, " sample"]
+    """Log of the whole sample's mixture density less the prior's, with f_0 = 0."""
+    relative: Float[np.ndarray, "replicate sample"]
+    """How often a sample counts, times the whole sample's mixture density over the replicate's; the first replicate is
+    the whole sample. Whatever the point, a replicate's weights are the whole sample's times these."""
 
     def log_tilt(self, controls: Controls) -> Float[np.ndarray, "point sample"]:
         """log q at controls with arrays of shape (point,)."""
         return _log_tilt(self.posterior, self.states, self.order, controls)
 
-    def weights(self, log_tilt: Float[np.ndarray, " sample"]) -> Float[np.ndarray, "replicate sample"]:
-        """Weights at one point, which add up to 1 for each replicate."""
-        logs = log_tilt - self.log_mixture
-        raw = self.counts * np.exp(logs - logs.max(axis=1, keepdims=True))
-        return raw / raw.sum(axis=1, keepdims=True)
-
     def whole_weights(self, log_tilt: Float[np.ndarray, " sample"]) -> Float[np.ndarray, " sample"]:
-        """The weights of the whole sample alone."""
-        logs = log_tilt - self.log_mixture[0]
+        """The weights of the whole sample at one point, which add up to 1."""
+        logs = log_tilt - self.log_mixture
         raw = np.exp(logs - logs.max())
         return raw / raw.sum()
+
+    def log_sums(
+        self, log_tilt: Float[np.ndarray, " sample"], values: Num[np.ndarray, "sample value"]
+    ) -> Float[np.ndarray, "replicate value"]:
+        """Logs of the weighted sums of non-negative values at one point, with weights that add up to its Z / Z_0."""
+        logs = log_tilt - self.log_mixture
+        peak = logs.max()
+        with np.errstate(divide="ignore"):
+            return peak + np.log(self.relative @ (np.exp(logs - peak)[:, None] * values))
+
+    def means(
+        self, log_tilt: Float[np.ndarray, " sample"], values: Num[np.ndarray, "sample value"]
+    ) -> Float[np.ndarray, "replicate value"]:
+        """Means of some values at one point, for every replicate."""
+        weights = self.whole_weights(log_tilt)
+        sums = self.relative @ (weights[:, None] * np.column_stack([np.ones(len(weights)), values]))
+        return sums[:, 1:] / sums[:, :1]
 
     def error(self, replicates: Float[np.ndarray, "replicate *shape"]) -> Float[np.ndarray, "*shape"]:
         """Standard error of a statistic from its values for every replicate (`resampling.standard_error`)."""
@@ -112,8 +124,9 @@ def pool(posterior: Posterior, samples: Samples) -> Pool:
     log_tilt = _log_tilt(posterior, states, chosen, samples.path)
     rung = np.broadcast_to(np.arange(rungs), (chains, len(kept), rungs)).ravel()
     log_normalisation, log_mixture = _solved(log_tilt, rung, counted)
+    relative = counted * np.exp(log_mixture[:1] - log_mixture)
     return Pool(
-        posterior, samples.path, states, chosen, chains, blocks, counted, log_normalisation, log_mixture
+        posterior, samples.path, states, chosen, chains, blocks, log_normalisation, log_mixture[0], relative
     )  # fmt: skip
 
 

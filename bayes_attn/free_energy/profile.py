@@ -139,35 +139,36 @@ def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.n
     """The profile of every replicate at one point; None where too few samples reach it."""
     order = magnitudes(pool)
     number = np.clip(np.searchsorted(edges, order, side="right") - 1, 0, len(edges) - 2)
-    into = csr_array((np.ones(len(order)), (np.arange(len(order)), number)), shape=(len(order), len(edges) - 1))
-    weights = pool.weights(log_tilt)
-    count, squares = weights @ into, (weights[0] ** 2) @ into
+    weights, bins = pool.whole_weights(log_tilt), len(edges) - 1
+    count = pool.relative @ csr_array((weights, (np.arange(len(order)), number)), shape=(len(order), bins))
+    count /= count.sum(axis=1, keepdims=True)
+    squares, everything = np.bincount(number, weights**2, bins), np.bincount(number, minlength=bins)
     effective = np.where(squares > 0, count[0] ** 2 / np.where(squares > 0, squares, 1.0), 0.0)
     good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
     if len(good) < 2 * BINS_PER_KNOT[0]:
         return None
     inside = slice(good[0], good[-1] + 1)
-    count, squares, effective = count[:, inside], squares[inside], effective[inside]
+    count, squares, effective, everything = count[:, inside], squares[inside], effective[inside], everything[inside]
     centres, widths, good = ((edges[:-1] + edges[1:]) / 2)[inside], np.diff(edges)[inside], good - good[0]
     # Samples that a unit of weight stands for; between its neighbours where a bin has none.
     met = squares > 0
     per_weight = np.exp(np.interp(centres, centres[met], np.log(count[0][met] / squares[met])))
     # log of a count is biased by -1 / (2 n).
     with np.errstate(divide="ignore"):
-        bins = np.log(count[:, good] / widths[good]) + 0.5 / effective[good]
-    inflation = max(1.0, float(np.median(pool.error(bins) ** 2 * effective[good])))
+        heights = np.log(count[:, good] / widths[good]) + 0.5 / effective[good]
+    inflation = max(1.0, float(np.median(pool.error(heights) ** 2 * effective[good])))
     grid = np.linspace(centres[0], centres[-1], GRID)
     log_density = _fitted(centres, count * per_weight, widths * per_weight, inflation, grid)
     total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
-    log_density, bins = log_density - total, bins - total
+    log_density, heights = log_density - total, heights - total
     peaks, valley = _deepest(log_density[0])
     resolved = True
     if peaks is not None:
         left, right = np.searchsorted(centres, grid[peaks])
-        everything, stretch = np.asarray(into.sum(axis=0)).ravel()[inside], np.ones(min(VALLEY_BINS, right + 1 - left))
+        stretch = np.ones(min(VALLEY_BINS, right + 1 - left))
         known, all_ = (np.convolve(n[left : right + 1], stretch, mode="valid") for n in (effective, everything))
         resolved = bool(np.all((known >= LEAST_EFFECTIVE) & ((known >= LEAST_UNEVEN) | (known >= EVEN * all_))))
-    return Curves(grid, log_density, centres[good], bins, peaks, valley, resolved)
+    return Curves(grid, log_density, centres[good], heights, peaks, valley, resolved)
 
 
 def _fitted(

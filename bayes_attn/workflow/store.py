@@ -66,8 +66,10 @@ def finite(value: float | None) -> float | None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Strict JSON: a NaN is a mistake, not a value."""
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    """Strict JSON: a NaN is a mistake, not a value. The file is there whole, or as it was."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    partial.replace(path)
 
 
 def load_tokens(path: Path, task: CopyTask) -> Int[np.ndarray, "sequence position"]:
