@@ -20,34 +20,41 @@ import numpy as np
 import tyro
 from matplotlib.figure import Figure
 
-from bayes_attn import CopyTask, Evidence, Population, Schedule, Starts, judge, measure, sample, theory
+from bayes_attn import CopyTask, Evidence, Population, Samples, Schedule, Starts, judge, measure, sample, theory
 from bayes_attn.finite_size import growth
 from bayes_attn.sampling import coexistence_path
 from bayes_attn.workflow.figures import BLUE, GREEN, ORANGE, RED, save
 from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
 LENGTHS = (16, 20, 24, 28, 32)
-SMALL_LENGTHS = (14, 15, 16)
-SMALL_FAMILIES = ("V = 16",)
+SMALL_LENGTHS = (14, 16, 18, 20)
+SMALL_FAMILIES = ("V = L",)
 FAMILIES = {"V = L": lambda length: length, "V = 16": lambda _length: 16}
 RUNGS = {24: 16, 28: 24, 32: 32}
 """Per length, 8 for others: a valley is deep at large sizes, and known from the samples far along the line."""
 CHAINS = {24: 8, 28: 8, 32: 8}
 """Likewise, 4 for others."""
 SCHEDULE = Schedule(warmup=800, draws=100, thin=40)
-SMALL = Schedule(warmup=160, draws=20, thin=20)
+SMALL = Schedule(warmup=240, draws=30, thin=40)
+
+
+def sampled(length: int, vocab: int, schedule: Schedule, seed: int) -> tuple[Population, Samples]:
+    """One size, on its line of coexistence."""
+    posterior = Population(CopyTask(length, vocab))
+    starts = Starts((posterior.sample_prior, posterior.sample_copy), CHAINS.get(length, 4))
+    path = coexistence_path(*theory.way_to_end(posterior))
+    return posterior, sample(posterior, path, starts, schedule, seed, rungs=RUNGS.get(length, 8))
+
+
+def evidence(posterior: Population, samples: Samples) -> Evidence:
+    """What it shows at no field, where the load is that of the transition."""
+    critical, length = theory.transition(posterior).steepest_load, posterior.task.length
+    hot = np.arange(CHAINS.get(length, 4)) % 2 == 1
+    return measure(posterior, samples, hot, float(length), [0], (0.9 * critical, 1.06 * critical))
 
 
 def run(length: int, vocab: int, schedule: Schedule, seed: int) -> Evidence:
-    """One size, on its line of coexistence."""
-    posterior = Population(CopyTask(length, vocab))
-    critical = theory.transition(posterior).steepest_load
-    chains, rungs = CHAINS.get(length, 4), RUNGS.get(length, 8)
-    starts = Starts((posterior.sample_prior, posterior.sample_copy), chains)
-    samples = sample(posterior, coexistence_path(*theory.way_to_end(posterior)), starts, schedule, seed, rungs=rungs)
-    return measure(
-        posterior, samples, np.arange(chains) % 2 == 1, float(length), [0], (0.9 * critical, 1.06 * critical)
-    )
+    return evidence(*sampled(length, vocab, schedule, seed))
 
 
 def analytic(length: int, vocab: int, load: float) -> dict[str, float]:

@@ -38,7 +38,7 @@ def measured(repeats: int, seed: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_errors_cover_between_55_and_80_per_cent() -> None:
-    """68 % intervals of eight quantities, and of both coexistence points."""
+    """68 % intervals of eight quantities, both coexistence points among them."""
     exact, found = TwoWells().exact(), measured(REPEATS, seed=3)
     coverage = {name: np.mean(np.abs(pairs[:, 0] - exact[name]) < pairs[:, 1]) for name, pairs in found.items()}
     assert all(0.55 <= share <= 0.80 for share in coverage.values()), coverage

@@ -8,7 +8,6 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "experiments"))
 
 import end_of_line
-import finite_size
 import long_histogram
 import neighbours
 import precursor
@@ -96,18 +95,6 @@ def test_a_histogram_of_the_density_itself_is_near_it() -> None:
     assert found["total_variation"] < 0.01
     assert found["noise"] < 0.01
     assert long_histogram.compare(values**1.2, density)["total_variation"] > 0.04
-
-
-@pytest.mark.slow
-def test_the_finite_size_study_runs(tmp_path: Path) -> None:
-    finite_size.main(tmp_path / "out", small=True)
-    content = json.loads((tmp_path / "out" / "finite_size.json").read_text())
-    for name in finite_size.SMALL_FAMILIES:
-        rows = content[name]["rows"]
-        assert [row["length"] for row in rows] == list(finite_size.SMALL_LENGTHS)
-        largest = rows[-1]
-        assert abs(largest["barrier"] - largest["theory"]["barrier"]) < 4.5 * largest["barrier_error"] + 0.05
-        assert {fit["law"] for fit in content[name]["fits"]["barrier"]} == {"constant", "growing", "power"}
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ def test_a_valley_of_few_large_weights_is_not_resolved(samples: int, heavy: bool
         weights[len(peaks) :] *= np.where(np.arange(len(valley)) % HEAVY == HEAVY // 2, HEAVY, 1e-3)
     nothing = np.zeros((1, 1))
     whole = np.ones((1, len(order)))
-    made_up = Pool(Gaussian(), Controls(*nothing.repeat(3, 0)), None, order, 2, 0, whole, nothing, 0 * whole)
+    made_up = Pool(Gaussian(), Controls(*nothing.repeat(3, 0)), None, order, 2, 0, nothing, 0 * whole[0], whole)
     found = curves(made_up, np.log(weights), edges)
     assert found is not None
     assert found.peaks is not None

@@ -3,30 +3,24 @@
 Quality criteria have wide margins here, so that a sound run fails one of them with a probability well below 1e-3.
 """
 
+import json
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+sys.path.append(str(Path(__file__).parent.parent / "experiments"))
+
+import finite_size
+
 from bayes_attn import CopyTask, Evidence, InvalidInput, Population, Schedule, Starts, judge, measure, sample, theory
 from bayes_attn.free_energy import field_at_coexistence, pool
-from bayes_attn.sampling import Samples, coexistence_path, load_path
+from bayes_attn.sampling import Samples, load_path
 
 HOT = np.arange(4) % 2 == 1
 LADDER = Schedule(400, 60, 40)
-
-
-def sampled(length: int) -> tuple[Population, Samples]:
-    """Softmax at V = L, on the line of coexistence."""
-    posterior = Population(CopyTask(length, length))
-    starts = Starts((posterior.sample_prior, posterior.sample_copy), 4)
-    path = coexistence_path(*theory.way_to_end(posterior))
-    return posterior, sample(posterior, path, starts, Schedule(240, 30, 40), 5, rungs=8)
-
-
-def line(posterior: Population, samples: Samples) -> Evidence:
-    critical = theory.transition(posterior).critical_load
-    length = float(posterior.task.length)
-    return measure(posterior, samples, HOT, length, [0], (0.9 * critical, 1.06 * critical))
 
 
 def ladder(length: int, attention: str, loads: list[float], schedule: Schedule = LADDER, rungs: int = 9) -> Evidence:
@@ -38,17 +32,19 @@ def ladder(length: int, attention: str, loads: list[float], schedule: Schedule =
 
 @pytest.fixture(scope="module")
 def twenty() -> tuple[Population, Samples]:
-    return sampled(20)
+    return finite_size.sampled(20, 20, finite_size.SMALL, 5)
 
 
 @pytest.fixture(scope="module")
-def sixteen_to_twenty(twenty: tuple[Population, Samples]) -> list[Evidence]:
-    return [*(line(*sampled(length)) for length in (14, 16, 18)), line(*twenty)]
+def fourteen_to_twenty(twenty: tuple[Population, Samples]) -> list[Evidence]:
+    """V = L on the line of coexistence: the runs of the small finite-size study."""
+    smaller = [finite_size.run(length, length, finite_size.SMALL, 5) for length in finite_size.SMALL_LENGTHS[:-1]]
+    return [*smaller, finite_size.evidence(*twenty)]
 
 
 @pytest.mark.slow
-def test_softmax_at_20_is_first_order(sixteen_to_twenty: list[Evidence]) -> None:
-    verdict = judge(sixteen_to_twenty)
+def test_softmax_at_20_is_first_order(fourteen_to_twenty: list[Evidence]) -> None:
+    verdict = judge(fourteen_to_twenty)
     assert verdict.order == "first-order", verdict.reasons
     assert not verdict.at_this_size
     assert verdict.barriers.grows
@@ -57,9 +53,25 @@ def test_softmax_at_20_is_first_order(sixteen_to_twenty: list[Evidence]) -> None
 
 
 @pytest.mark.slow
-def test_one_size_is_first_order_at_this_size_only(sixteen_to_twenty: list[Evidence]) -> None:
+def test_the_finite_size_study_tells_of_it(
+    fourteen_to_twenty: list[Evidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {int(one.size): one for one in fourteen_to_twenty}
+    monkeypatch.setattr(finite_size, "run", lambda length, *_: known[length])
+    finite_size.main(tmp_path / "out", small=True, seed=5)
+    assert (tmp_path / "out" / "finite_size.png").stat().st_size > 10_000
+    (study,) = json.loads((tmp_path / "out" / "finite_size.json").read_text()).values()
+    assert study["finding"] == "first-order"
+    assert [row["length"] for row in study["rows"]] == list(finite_size.SMALL_LENGTHS)
+    largest = study["rows"][-1]
+    assert abs(largest["barrier"] - largest["theory"]["barrier"]) < 4.5 * largest["barrier_error"] + 0.05
+    assert {fit["law"] for fit in study["fits"]["barrier"]} == {"constant", "growing", "power"}
+
+
+@pytest.mark.slow
+def test_one_size_is_first_order_at_this_size_only(fourteen_to_twenty: list[Evidence]) -> None:
     """And the sampled figures are those of the analytic density, which has corrections of order 1/L."""
-    verdict = judge(sixteen_to_twenty[-1:])
+    verdict = judge(fourteen_to_twenty[-1:])
     assert (verdict.order, verdict.finding) == ("first-order", "first-order at this size")
     assert "4 in all (there are 1, at sizes 20)" in verdict.missing[0]
     phases = verdict.evidence.coexistence
@@ -74,12 +86,12 @@ def test_one_size_is_first_order_at_this_size_only(sixteen_to_twenty: list[Evide
 
 
 @pytest.mark.slow
-def test_the_profile_is_the_analytic_one(sixteen_to_twenty: list[Evidence]) -> None:
+def test_the_profile_is_the_analytic_one(fourteen_to_twenty: list[Evidence]) -> None:
     """From the disordered peak to the copy peak at equal height, aligned at their mean: 4.5 standard errors + 0.15 kT.
 
     The allowance is for the analytic density's corrections of order 1/L.
     """
-    phases = sixteen_to_twenty[-1].coexistence
+    phases = fourteen_to_twenty[-1].coexistence
     profile = phases.profile
     ((m, log_density),) = theory.softmax.log_densities(Population(CopyTask(20, 20)), np.array([phases.equal_height]))
     here = (profile.copy_mass >= profile.peaks[0]) & (profile.copy_mass <= profile.peaks[1])
@@ -91,11 +103,11 @@ def test_the_profile_is_the_analytic_one(sixteen_to_twenty: list[Evidence]) -> N
 
 
 @pytest.mark.slow
-def test_clausius_and_clapeyron(twenty: tuple[Population, Samples], sixteen_to_twenty: list[Evidence]) -> None:
+def test_clausius_and_clapeyron(twenty: tuple[Population, Samples], fourteen_to_twenty: list[Evidence]) -> None:
     """The slope of the line of coexistence in (load, field): from heat and jump at no field, along the sampled line,
     and by the theory."""
     posterior, samples = twenty
-    evidence = sixteen_to_twenty[-1]
+    evidence = fourteen_to_twenty[-1]
     phases = evidence.coexistence
     loads = phases.equal_weight * np.array([0.98, 0.99, 1.0])
     fields, errors = field_at_coexistence(pool(posterior, samples), loads, evidence.rise.cut, (-1.0, 2.0))

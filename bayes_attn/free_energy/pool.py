@@ -22,7 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num, PyTree
+from jaxtyping import Array, Float, Int, PyTree, Shaped
 from scipy.optimize import minimize
 
 from bayes_attn.diagnostics import estimate
@@ -72,7 +72,7 @@ class Pool:
         return raw / raw.sum()
 
     def log_sums(
-        self, log_tilt: Float[np.ndarray, " sample"], values: Num[np.ndarray, "sample value"]
+        self, log_tilt: Float[np.ndarray, " sample"], values: Shaped[np.ndarray, "sample value"]
     ) -> Float[np.ndarray, "replicate value"]:
         """Logs of the weighted sums of non-negative values at one point, with weights that add up to its Z / Z_0."""
         logs = log_tilt - self.log_mixture
@@ -81,7 +81,7 @@ class Pool:
             return peak + np.log(self.relative @ (np.exp(logs - peak)[:, None] * values))
 
     def means(
-        self, log_tilt: Float[np.ndarray, " sample"], values: Num[np.ndarray, "sample value"]
+        self, log_tilt: Float[np.ndarray, " sample"], values: Shaped[np.ndarray, "sample value"]
     ) -> Float[np.ndarray, "replicate value"]:
         """Means of some values at one point, for every replicate."""
         weights = self.whole_weights(log_tilt)

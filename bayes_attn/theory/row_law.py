@@ -124,7 +124,7 @@ class _Merger:
         # A spacing of 0.15 resolves the softplus, however broad the logits are.
         finest = 2 * WIDTHS * logit_scale / 0.15
         self.num_z = int(max(NODES["z"], finest) * resolution)
-        self.num_eta = int(max(NODES["eta"], 2 * finest) * resolution)
+        self.num_eta = 2 * math.ceil(max(NODES["eta"], 2 * finest) * resolution / 2)
         self.nodes = chebpts1(int(NODES["w"] * resolution))
         self.series = np.linalg.inv(chebvander(self.nodes, len(self.nodes) - 1))
         self.at_zero = (chebvander([-1.0], len(self.nodes) - 1) @ self.series)[0]
@@ -158,9 +158,13 @@ class _Merger:
         balance, bend = math.log(b / a), max(0.5 / math.sqrt(1 + LARGEST_FIELD / n), 1e-3)
         reach = first.z[-1] - second.z[0] + balance, second.z[-1] - first.z[0] - balance
         r = np.linspace(-math.asinh(reach[0] / bend), math.asinh(reach[1] / bend), self.num_eta)
+        step = r[1] - r[0]
+        if a == b:
+            # Equal groups: the integrand is even in eta.
+            r, step = r[len(r) // 2 :], 2 * step
         eta = balance + bend * np.sinh(r)
         share = expit(eta)
-        log_weight = np.log(bend * np.cosh(r) * (r[1] - r[0]))
+        log_weight = np.log(bend * np.cosh(r) * step)
         integrand = self._at(first, z + log_expit(-eta)[:, None], (1 - share) ** 2)
         integrand += self._at(second, z + log_expit(eta)[:, None], share**2)
         integrand += (log_weight[:, None] - self.w * ((share - b / n) ** 2 * n / (a * b))[:, None])[:, None]
