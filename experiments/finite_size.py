@@ -34,6 +34,7 @@ RUNGS = {24: 16, 28: 24, 32: 32}
 """Per length, 8 for others: a valley is deep at large sizes, and known from the samples far along the line."""
 CHAINS = {24: 8, 28: 8, 32: 8}
 """Likewise, 4 for others."""
+FITTED = ("barrier", "peak_disordered", "peak_copy", "shift", "binder_minimum")
 SCHEDULE = Schedule(warmup=800, draws=100, thin=40)
 SMALL = Schedule(warmup=240, draws=30, thin=40)
 
@@ -86,8 +87,8 @@ def row(vocab: int, found: Evidence) -> dict[str, Any]:
         "equal_weight": None,
         "theory": None,
     }
-    if (phases := found.coexistence) is not None and phases.profile.peaks is not None:
-        low, high = phases.profile.peaks
+    if (phases := found.coexistence) is not None and phases.profile.peaks and phases.profile.peak_errors:
+        (low, high), (low_error, high_error) = phases.profile.peaks, phases.profile.peak_errors
         line |= {
             "equal_weight": phases.equal_weight,
             "equal_weight_error": phases.equal_weight_error,
@@ -98,7 +99,9 @@ def row(vocab: int, found: Evidence) -> dict[str, Any]:
             "latent_heat": phases.latent_heat,
             "latent_heat_error": phases.latent_heat_error,
             "peak_disordered": low,
+            "peak_disordered_error": low_error,
             "peak_copy": high,
+            "peak_copy_error": high_error,
             "theory": analytic(length, vocab, phases.equal_height),
         }
     return {name: finite(value) if isinstance(value, float) else value for name, value in line.items()}
@@ -133,7 +136,9 @@ def draw(content: dict[str, Any]) -> Figure:
         barrier.plot(at, [r["theory"]["barrier"] for r in two], color=BLUE, label="theory: p(m) at this L")
         barrier.legend()
         for peak, colour in (("peak_disordered", ORANGE), ("peak_copy", GREEN)):
-            peaks.plot(at, [r[peak] for r in two], "o", color=colour, label=f"sampled, {peak.split('_')[1]}")
+            errors = [r[f"{peak}_error"] for r in two]
+            label = f"sampled, {peak.split('_')[1]}"
+            peaks.errorbar(at, [r[peak] for r in two], errors, fmt="o", color=colour, label=label)
             peaks.plot(at, [r["theory"][peak] for r in two], color=colour)
         peaks.legend()
         shift.errorbar(at, [r["shift"] for r in two], [r["shift_error"] for r in two], fmt="o", color=RED)
@@ -174,7 +179,7 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False, seed: int = 0)
                 "finding": verdict.finding,
                 "reasons": list(verdict.reasons),
                 "rows": rows,
-                "fits": {quantity: fits(rows, quantity) for quantity in ("barrier", "shift", "binder_minimum")},
+                "fits": {quantity: fits(rows, quantity) for quantity in FITTED},
             }
             print(f"{name}: {verdict.finding}. {'; '.join(verdict.reasons)}.")
         write_json(scratch / "finite_size.json", content)

@@ -65,7 +65,11 @@ def test_the_finite_size_study_tells_of_it(
     assert [row["length"] for row in study["rows"]] == list(finite_size.SMALL_LENGTHS)
     largest = study["rows"][-1]
     assert abs(largest["barrier"] - largest["theory"]["barrier"]) < 4.5 * largest["barrier_error"] + 0.05
-    assert {fit["law"] for fit in study["fits"]["barrier"]} == {"constant", "growing", "power"}
+    for peak in ("peak_disordered", "peak_copy"):
+        assert abs(largest[peak] - largest["theory"][peak]) < 4.5 * largest[f"{peak}_error"] + 2e-3
+        assert largest[f"{peak}_error"] < 0.01
+    for quantity in finite_size.FITTED:
+        assert {fit["law"] for fit in study["fits"][quantity]} == {"constant", "growing", "power"}
 
 
 @pytest.mark.slow

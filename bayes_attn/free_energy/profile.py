@@ -49,6 +49,7 @@ class Profile:
     bin_error: Float[np.ndarray, " bin"]
     peaks: tuple[float, float] | None
     """Positions of the two peaks with the deepest valley between them; None for a single peak."""
+    peak_errors: tuple[float, float] | None
     valley: float | None
     """Position of the deepest point between them."""
     depth: float
@@ -97,12 +98,28 @@ class Curves:
     def extrema(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Heights of both peaks and of the valley between them, for every replicate."""
         assert self.peaks is not None
-        # Each replicate's peak is looked for from the end of the curve to the middle between peak and valley.
-        low_end, high_start = (self.peaks[0] + self.valley) // 2, (self.peaks[1] + self.valley + 1) // 2
-        low = self.log_density[:, : low_end + 1].max(axis=1)
-        high = self.log_density[:, high_start:].max(axis=1)
+        low, high = (self.log_density[:, side].max(axis=1) for side in self._sides())
         between = self.log_density[:, self.peaks[0] : self.peaks[1] + 1].min(axis=1)
         return low, high, between
+
+    def peak_positions(self) -> Float[np.ndarray, "replicate two"]:
+        """Of both peaks, for every replicate: the vertex of the parabola through the three highest points in a row."""
+        every, found = np.arange(len(self.log_density)), []
+        for side in self._sides():
+            top = side.start + np.argmax(self.log_density[:, side], axis=1)
+            before, at, after = (self.log_density[every, np.clip(top + by, 0, len(self.grid) - 1)] for by in (-1, 0, 1))
+            bend = 2 * at - before - after
+            # At an end of the curve the peak is the end itself.
+            inside = (top > 0) & (top < len(self.grid) - 1) & (bend > 0)
+            shift = np.where(inside, 0.5 * (after - before) / np.where(inside, bend, 1.0), 0.0)
+            found.append(self.grid[top] + shift * (self.grid[1] - self.grid[0]))
+        return np.stack(found, axis=1)
+
+    def _sides(self) -> tuple[slice, slice]:
+        """Where each replicate's peaks are looked for: from an end of the curve to the middle of peak and valley."""
+        assert self.peaks is not None
+        low_end, high_start = (self.peaks[0] + self.valley) // 2, (self.peaks[1] + self.valley + 1) // 2
+        return slice(0, low_end + 1), slice(high_start, len(self.grid))
 
 
 def magnitudes(pool: Pool) -> Float[np.ndarray, " sample"]:
@@ -236,6 +253,8 @@ def summary(pool: Pool, found: Curves) -> Profile:
     two = found.peaks is not None
     nothing = np.full(len(found.log_density), np.nan)
     depth = found.depth()
+    at = found.peak_positions() if two else np.full((len(found.log_density), 2), np.nan)
+    (low, high), (low_error, high_error) = at[0].tolist(), pool.error(at).tolist()
     odds, heights = (found.log_odds(), found.height_difference()) if two else (nothing, nothing)
     return Profile(
         copy_mass=found.grid,
@@ -244,7 +263,8 @@ def summary(pool: Pool, found: Curves) -> Profile:
         bin_copy_mass=found.bins,
         bin_free_energy=-found.bin_log_density[0],
         bin_error=pool.error(found.bin_log_density),
-        peaks=None if found.peaks is None else (float(found.grid[found.peaks[0]]), float(found.grid[found.peaks[1]])),
+        peaks=(low, high) if two else None,
+        peak_errors=(low_error, high_error) if two else None,
         valley=float(found.grid[found.valley]) if two else None,
         depth=float(depth[0]),
         depth_error=float(pool.error(depth)) if found.resolved else float("inf"),
