@@ -6,7 +6,7 @@ from pathlib import Path
 
 os.environ["JAX_ENABLE_X64"] = "1"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir()) / "bayes_attn_test_cache"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # Most of a cold run is compilation; this halves it, and the compiled code is as fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 

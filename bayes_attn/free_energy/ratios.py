@@ -76,11 +76,10 @@ def _from_swaps(samples: Samples, owner: str, one: Callable[[Gains, Gains], Esti
     number = samples.schedule.warmup + np.arange(samples.gain.shape[1])
     tried = swaps_tried(samples.rungs - 1, number)
     gain = np.asarray(samples.gain)
+    pairs = [(gain[:, tried[:, k], k], gain[:, tried[:, k], k + 1]) for k in range(samples.rungs - 1)]
 
     def along(chosen: np.ndarray) -> Float[np.ndarray, "3 rung"]:
-        steps = [
-            one(gain[chosen][:, tried[:, k], k], gain[chosen][:, tried[:, k], k + 1]) for k in range(samples.rungs - 1)
-        ]
+        steps = [one(up[chosen], down[chosen]) for up, down in pairs]
         return np.concatenate([np.zeros((3, 1)), np.cumsum(np.array(steps).T, axis=1)], axis=1)
 
     every = np.arange(chains)
@@ -99,8 +98,7 @@ def _one_integral(up: Gains, down: Gains) -> Estimates:
 def _one_ratio(up: Gains, down: Gains) -> Estimates:
     """(Bennett, forward, backward) estimates of log(Z_{k+1} / Z_k) from the gains of both rungs' states."""
     up, down = up.ravel(), down.ravel()
-    forward = float(np.logaddexp.reduce(up) - np.log(len(up)))
-    backward = float(np.log(len(down)) - np.logaddexp.reduce(down))
+    forward, backward = _log_mean_exp(up), -_log_mean_exp(down)
     if not np.isfinite(forward) or not np.isfinite(backward):
         return float("nan"), forward, backward
 
@@ -113,6 +111,11 @@ def _one_ratio(up: Gains, down: Gains) -> Estimates:
     while not (excess(low) > 0 > excess(high)):
         low, high, step = low - step, high + step, 2 * step
     return float(root_scalar(excess, bracket=(low, high), xtol=1e-12).root), forward, backward
+
+
+def _log_mean_exp(values: Float[np.ndarray, " sample"]) -> float:
+    peak = float(values.max())
+    return peak + float(np.log(np.mean(np.exp(values - peak)))) if np.isfinite(peak) else peak
 
 
 def phase_weight(ratios: LogRatios) -> tuple[float, float]:
