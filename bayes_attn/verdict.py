@@ -245,12 +245,13 @@ def _shape(
         )
     )
     mirror = run.mirror
+    mirrored = None if mirror is None else _is_mirrored(mirror)
     lines.append(
         Criterion(
             "mirror image",
             None if mirror is None else mirror[0],
             None if mirror is None else mirror[1],
-            None if mirror is None else _is_mirrored(mirror),
+            mirrored,
             "m and -m equally likely with the most data: a symmetry that a second-order transition breaks",
         )
     )
@@ -259,8 +260,9 @@ def _shape(
             "growth of fluctuations",
             None if fluctuations is None else fluctuations.exponent,
             None if fluctuations is None else fluctuations.exponent_error,
-            fluctuations.grows if fluctuations is not None and enough else None,
-            f"exponent of the largest variance of {symbol} over that with the least data, positive; {several}",
+            fluctuations.grows if fluctuations is not None and enough and mirrored else None,
+            f"exponent of the largest variance of {symbol} over that with the least data, positive; asked for beside a "
+            f"mirror image; {several}",
         )
     )
     return tuple(lines)

@@ -58,17 +58,11 @@ def run(length: int, vocab: int, schedule: Schedule, seed: int) -> Evidence:
     return evidence(*sampled(length, vocab, schedule, seed))
 
 
-def analytic(length: int, vocab: int, load: float) -> dict[str, float]:
-    """Peaks and barrier of the analytic density at the sampled load of equal height, cut at its own valley."""
-    ((m, log_density),) = theory.softmax.log_densities(Population(CopyTask(length, vocab)), np.array([load]))
-    inner = np.flatnonzero((log_density[1:-1] > log_density[:-2]) & (log_density[1:-1] >= log_density[2:])) + 1
-    low, high = sorted(inner[np.argsort(log_density[inner])[-2:]])
-    valley = float(log_density[low:high].min())
-    return {
-        "peak_disordered": float(m[low]),
-        "peak_copy": float(m[high]),
-        "barrier": 0.5 * float(log_density[low] + log_density[high]) - valley,
-    }
+def analytic(length: int, vocab: int, load: float) -> dict[str, float | None]:
+    """Peaks and barrier of the analytic density at the sampled load of equal height."""
+    found = theory.profile(Population(CopyTask(length, vocab)), load)
+    low, high = found.peaks or (None, None)
+    return {"peak_disordered": low, "peak_copy": high, "barrier": found.barrier}
 
 
 def row(vocab: int, found: Evidence) -> dict[str, Any]:

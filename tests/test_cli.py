@@ -85,6 +85,8 @@ def test_results(small: Path) -> None:
     assert {"name", "value", "error", "passed"} <= set(results["criteria"][0])
     # The analytic density at L = 16 has a valley of 1.09 kT at equal height; the saddle points' barrier is 0.81.
     assert abs(results["barrier_sampled"] - 1.09) < 4.5 * results["barrier_sampled_error"]
+    assert abs(results["barrier_sampled"] - results["barrier_theory"]) < 4.5 * results["barrier_sampled_error"] + 0.05
+    assert results["barrier_theory"] > results["barrier"]
     assert abs(results["latent_heat"] - results["latent_heat_theory"]) < 4.5 * results["latent_heat_error"] + 0.2
     branches = results["phase_free_energies"]
     difference = np.array(branches["copy"]) - np.array(branches["disordered"])

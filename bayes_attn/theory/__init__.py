@@ -8,12 +8,14 @@ from bayes_attn.priors import RelativeBias
 from bayes_attn.theory import linear, shared_row, softmax
 from bayes_attn.theory.action import Action, Density, specification
 from bayes_attn.theory.plane import EndPoint, coexistence_line, end_point, way_to_end
+from bayes_attn.theory.profile import AnalyticProfile, profile
 from bayes_attn.theory.susceptibility import susceptibility
 from bayes_attn.theory.transition import Transition, transition, transitions
 from bayes_attn.theory.zero_temperature import Landscape, landscape
 
 __all__ = [
     "Action",
+    "AnalyticProfile",
     "Density",
     "EndPoint",
     "Landscape",
@@ -23,6 +25,7 @@ __all__ = [
     "end_point",
     "landscape",
     "linear",
+    "profile",
     "softmax",
     "specification",
     "susceptibility",

@@ -23,7 +23,7 @@ from bayes_attn.posterior import CopyPosterior, DataSet, Population
 from bayes_attn.sampling import Path as ControlPath
 from bayes_attn.sampling import Samples, Schedule, Starts, coexistence_path, detour, load_path, sample
 from bayes_attn.tasks import CopyTask
-from bayes_attn.theory import Density, Transition
+from bayes_attn.theory import AnalyticProfile, Density, Transition
 from bayes_attn.verdict import Verdict, judge
 from bayes_attn.workflow.settings import TransitionSettings, population
 from bayes_attn.workflow.store import RESULTS, choose_folder, load_tokens, write_json, written_whole
@@ -66,6 +66,9 @@ class TransitionRun:
     phase_difference: Float[np.ndarray, " load"] | None
     """Free energy of the copy phase less that of the disordered one, from the theory, at the loads of the evidence's
     `phase_free_energies`, in kT; None where the theory has no density."""
+    profile: AnalyticProfile | None
+    """-log p(m) from the theory where both sampled peaks are equally high; None where there is no such point or theory.
+    """
     sampling_seconds: float
     seconds: float
 
@@ -259,6 +262,7 @@ def run_transition(
         run = TransitionRun(
             settings, posterior, transition, densities, samples, rungs,
             judge([*companions, evidence]), _phase_difference(settings, base, evidence),
+            _analytic_profile(settings, base, evidence),
             sampling_seconds, time.perf_counter() - began,
         )  # fmt: skip
         results = results_json(run)
@@ -370,13 +374,23 @@ def _phase_difference(
 ) -> Float[np.ndarray, " load"] | None:
     """By the analytic density, parted where the sampled one is."""
     branches = evidence.phase_free_energies
-    if branches is None or settings.attention != "softmax" or settings.prior != "iid":
+    if branches is None or not _has_saddle_points(settings):
         return None
     found = []
     for m, log_density in theory.softmax.log_densities(base, branches.loads):
         weight, above = np.exp(log_density - log_density.max()) * np.gradient(m), m > branches.cut
         found.append(np.log(weight[~above].sum()) - np.log(weight[above].sum()))
     return np.array(found)
+
+
+def _analytic_profile(settings: TransitionSettings, base: Population, evidence: Evidence) -> AnalyticProfile | None:
+    if evidence.coexistence is None or not _has_saddle_points(settings):
+        return None
+    return theory.profile(base, evidence.coexistence.equal_height)
+
+
+def _has_saddle_points(settings: TransitionSettings) -> bool:
+    return settings.attention == "softmax" and settings.prior == "iid"
 
 
 def _magnitude(density: Density) -> Density:

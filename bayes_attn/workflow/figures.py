@@ -198,12 +198,11 @@ def free_energy(run: TransitionRun) -> Figure | None:
         if not np.isfinite(phases.barrier_error):
             barrier = f"about {phases.barrier:.2f} kT (too few samples in the valley)"
         title = f"α = {phases.equal_height:.4f} (equal height), barrier {barrier}"
-        if run.settings.attention == "softmax" and run.settings.prior == "iid":
-            ((m, log_density),) = theory.softmax.log_densities(run.posterior, np.array([phases.equal_height]))
-            shown = (m > profile.copy_mass[0]) & (m < profile.copy_mass[-1])
-            axes.plot(
-                m[shown], -log_density[shown] + log_density.max(), color=BLUE, label="theory: -log p(m) at this L"
-            )
+    if (analytic := run.profile) is not None:
+        shown = (analytic.copy_mass > profile.copy_mass[0]) & (analytic.copy_mass < profile.copy_mass[-1])
+        axes.plot(
+            analytic.copy_mass[shown], analytic.free_energy[shown], color=BLUE, label="theory: -log p(m) at this L"
+        )
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(f"copy mass {run.symbol}")
     axes.set_ylabel("free energy F = -log p (kT)")
@@ -270,6 +269,8 @@ def scaling(run: TransitionRun) -> Figure | None:
     panels[2].set_ylabel("minimum of Binder's cumulant")
     for axes in panels:
         axes.set_xlabel("length L")
+        axes.set_xticks(sizes)
+        axes.set_xlim(sizes[0] - 0.5, sizes[-1] + 0.5)
     return figure
 
 

@@ -49,6 +49,7 @@ def results_json(run: TransitionRun) -> dict[str, Any]:
             for one in run.verdict.criteria
         ],
         **_phases_json(run.verdict.evidence),
+        "barrier_theory": run.profile and run.profile.barrier,
         "latent_heat_theory": _slope(run),
         "phase_free_energies": _branches_json(run),
         "bimodality": _humps_json(run.verdict.evidence),

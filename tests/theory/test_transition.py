@@ -177,3 +177,19 @@ def test_a_peak_too_narrow_for_the_profile_is_resolved_by_a_second_one() -> None
     assert spread < 0.01
     chi = theory.susceptibility(posterior, [1.2])[0]
     assert spread == pytest.approx(np.sqrt(chi / 24), rel=0.05)
+
+
+def test_the_profile_has_the_peaks_and_the_valley_of_the_density(
+    softmax_16: Population, transition_16: theory.Transition
+) -> None:
+    load, cut = transition_16.critical_load, transition_16.copy_mass_barrier
+    (density,) = theory.densities(softmax_16, [load])
+    m, p = density
+    low, high = (np.argmax(np.where(side, p, 0.0)) for side in (m < cut, m >= cut))
+    found = theory.profile(softmax_16, load)
+    assert found.peaks == pytest.approx((m[low], m[high]), abs=2e-3)
+    assert found.barrier == pytest.approx(0.5 * np.log(p[low] * p[high]) - np.log(p[low:high].min()), abs=0.01)
+    assert found.free_energy.min() == 0
+    single = theory.profile(softmax_16, 0.6 * load)
+    assert single.peaks is None
+    assert single.barrier is None
