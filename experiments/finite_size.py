@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from bayes_attn import CopyTask, Evidence, Population, Samples, Schedule, Starts, judge, measure, sample, theory
 from bayes_attn.finite_size import growth
 from bayes_attn.sampling import coexistence_path
-from bayes_attn.workflow.figures import BLUE, GREEN, ORANGE, RED, save
+from bayes_attn.workflow.figures import BLUE, GREEN, ORANGE, RED, points, save
 from bayes_attn.workflow.store import choose_folder, finite, write_json, written_whole
 
 LENGTHS = (16, 20, 24, 28, 32)
@@ -120,13 +120,11 @@ def draw(content: dict[str, Any]) -> Figure:
         at = [one["length"] for one in two]
         barrier, peaks, shift, binder = column
         barrier.set_title(f"{name}: {content[name]['finding']}")
-        for seen, style in ((True, "full"), (False, "none")):
-            some = [r for r in rows if (r["barrier_error"] is not None) == seen]
-            errors = [r["barrier_error"] or 0.0 for r in some]
-            barrier.errorbar(
-                [r["length"] for r in some], [r["barrier"] for r in some], errors, fmt="o", color=RED, fillstyle=style,
-                label="sampled" if seen else "sampled, too few in the valley" if some else None,
-            )  # fmt: skip
+        errors = [np.inf if r["barrier_error"] is None else r["barrier_error"] for r in rows]
+        points(barrier, lengths, [r["barrier"] for r in rows], errors, color=RED)
+        barrier.plot([], [], "o", ms=4, color=RED, label="sampled")
+        if not np.all(np.isfinite(errors)):
+            barrier.plot([], [], "o", ms=4, color=RED, fillstyle="none", label="sampled, too few in the valley")
         barrier.plot(at, [r["theory"]["barrier"] for r in two], color=BLUE, label="theory: p(m) at this L")
         barrier.legend()
         for peak, colour in (("peak_disordered", ORANGE), ("peak_copy", GREEN)):

@@ -17,7 +17,7 @@ from bayes_attn import Controls, InvalidInput, Schedule, Starts, load_ladder, sa
 from bayes_attn.diagnostics import estimate
 from bayes_attn.free_energy import Pool, crossing_error, pool, smear, stepping_stone, thermodynamic_integration
 from bayes_attn.free_energy.profile import curves
-from bayes_attn.free_energy.ratios import _one_ratio
+from bayes_attn.free_energy.ratios import bennett_ratio
 from bayes_attn.free_energy.resampling import replicate_counts, standard_error
 from bayes_attn.sampling import temperature_path
 
@@ -51,7 +51,7 @@ def test_a_ratio_of_neighbours_that_hardly_overlap() -> None:
     """One state of a hundred reaches over: both one-sided estimates agree by chance, and Bennett's is another."""
     up, down = np.full((1, 100), -30.0), np.full((1, 100), -25.4)
     up[0, 0] = 30.0
-    ratio, forward, backward = _one_ratio(up, down)
+    ratio, forward, backward = bennett_ratio(up, down)
     assert forward == pytest.approx(backward, abs=0.01)
     # expit(30 - r) = 100 expit(r - 25.4)
     assert ratio == pytest.approx(25.4 - np.log(99), abs=0.01)

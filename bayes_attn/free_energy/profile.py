@@ -7,6 +7,7 @@ them is not filled up; one that is sharper than the bins is rounded, which makes
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -154,38 +155,69 @@ def bin_edges(
 
 def curves(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.ndarray, " edge"]) -> Curves | None:
     """The profile of every replicate at one point; None where too few samples reach it."""
-    order = magnitudes(pool)
-    number = np.clip(np.searchsorted(edges, order, side="right") - 1, 0, len(edges) - 2)
-    weights, bins = pool.whole_weights(log_tilt), len(edges) - 1
-    count = pool.relative @ csr_array((weights, (np.arange(len(order)), number)), shape=(len(order), bins))
-    count /= count.sum(axis=1, keepdims=True)
-    squares, everything = np.bincount(number, weights**2, bins), np.bincount(number, minlength=bins)
-    effective = np.where(squares > 0, count[0] ** 2 / np.where(squares > 0, squares, 1.0), 0.0)
-    good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
-    if len(good) < 2 * BINS_PER_KNOT[0]:
+    bins = _counted(pool, log_tilt, edges)
+    if bins is None:
         return None
-    inside = slice(good[0], good[-1] + 1)
-    count, squares, effective, everything = count[:, inside], squares[inside], effective[inside], everything[inside]
-    centres, widths, good = ((edges[:-1] + edges[1:]) / 2)[inside], np.diff(edges)[inside], good - good[0]
-    # Samples that a unit of weight stands for; between its neighbours where a bin has none.
-    met = squares > 0
-    per_weight = np.exp(np.interp(centres, centres[met], np.log(count[0][met] / squares[met])))
+    good = np.flatnonzero(bins.effective >= LEAST_EFFECTIVE)
     # log of a count is biased by -1 / (2 n).
     with np.errstate(divide="ignore"):
-        heights = np.log(count[:, good] / widths[good]) + 0.5 / effective[good]
-    inflation = max(1.0, float(np.median(pool.error(heights) ** 2 * effective[good])))
-    grid = np.linspace(centres[0], centres[-1], GRID)
-    log_density = _fitted(centres, count * per_weight, widths * per_weight, inflation, grid)
+        heights = np.log(bins.weight[:, good] / bins.width[good]) + 0.5 / bins.effective[good]
+    inflation = max(1.0, float(np.median(pool.error(heights) ** 2 * bins.effective[good])))
+    grid = np.linspace(bins.centre[0], bins.centre[-1], GRID)
+    log_density = _fitted(
+        bins.centre, bins.weight * bins.per_weight, bins.width * bins.per_weight, inflation, grid
+    )  # fmt: skip
     total = np.log(np.trapezoid(np.exp(log_density), grid, axis=1))[:, None]
     log_density, heights = log_density - total, heights - total
     peaks, valley = _deepest(log_density[0])
     resolved = True
     if peaks is not None:
-        left, right = np.searchsorted(centres, grid[peaks])
-        stretch = np.ones(min(VALLEY_BINS, right + 1 - left))
-        known, all_ = (np.convolve(n[left : right + 1], stretch, mode="valid") for n in (effective, everything))
-        resolved = bool(np.all((known >= LEAST_EFFECTIVE) & ((known >= LEAST_UNEVEN) | (known >= EVEN * all_))))
-    return Curves(grid, log_density, centres[good], heights, peaks, valley, resolved)
+        left, right = np.searchsorted(bins.centre, grid[peaks])
+        resolved = _is_resolved(bins.effective[left : right + 1], bins.samples[left : right + 1])
+    return Curves(grid, log_density, bins.centre[good], heights, peaks, valley, resolved)
+
+
+class _Bins(NamedTuple):
+    """Weighted samples in bins, from the first to the last one that holds enough of them."""
+
+    centre: Float[np.ndarray, " bin"]
+    width: Float[np.ndarray, " bin"]
+    weight: Float[np.ndarray, "replicate bin"]
+    """Adds up to 1 over all bins, also those left out."""
+    samples: Int[np.ndarray, " bin"]
+    effective: Float[np.ndarray, " bin"]
+    """Effective number of samples."""
+    per_weight: Float[np.ndarray, " bin"]
+    """Samples that a unit of weight stands for; between its neighbours where a bin has none."""
+
+
+def _counted(pool: Pool, log_tilt: Float[np.ndarray, " sample"], edges: Float[np.ndarray, " edge"]) -> _Bins | None:
+    """None where too few bins hold enough."""
+    order, number_of_bins = magnitudes(pool), len(edges) - 1
+    number = np.clip(np.searchsorted(edges, order, side="right") - 1, 0, number_of_bins - 1)
+    weights = pool.whole_weights(log_tilt)
+    weight = pool.relative @ csr_array((weights, (np.arange(len(order)), number)), shape=(len(order), number_of_bins))
+    weight /= weight.sum(axis=1, keepdims=True)
+    squares, samples = np.bincount(number, weights**2, number_of_bins), np.bincount(number, minlength=number_of_bins)
+    met = squares > 0
+    effective = np.where(met, weight[0] ** 2 / np.where(met, squares, 1.0), 0.0)
+    good = np.flatnonzero(effective >= LEAST_EFFECTIVE)
+    if len(good) < 2 * BINS_PER_KNOT[0]:
+        return None
+    centre = (edges[:-1] + edges[1:]) / 2
+    per_weight = np.exp(np.interp(centre, centre[met], np.log(weight[0][met] / squares[met])))
+    inside = slice(good[0], good[-1] + 1)
+    return _Bins(
+        centre[inside], np.diff(edges)[inside], weight[:, inside], samples[inside], effective[inside],
+        per_weight[inside],
+    )  # fmt: skip
+
+
+def _is_resolved(effective: Float[np.ndarray, " bin"], samples: Int[np.ndarray, " bin"]) -> bool:
+    """Whether every stretch of bins from one peak to the other holds enough samples (`LEAST_UNEVEN`)."""
+    stretch = np.ones(min(VALLEY_BINS, len(effective)))
+    known, all_ = (np.convolve(numbers, stretch, mode="valid") for numbers in (effective, samples))
+    return bool(np.all((known >= LEAST_EFFECTIVE) & ((known >= LEAST_UNEVEN) | (known >= EVEN * all_))))
 
 
 def _fitted(

@@ -54,7 +54,7 @@ def stepping_stone(samples: Samples) -> LogRatios:
     ------
     InvalidInput: the run did not swap, or has fewer than two chains (no error could be given).
     """
-    return _from_swaps(samples, "stepping_stone", _one_ratio)
+    return _from_swaps(samples, "stepping_stone", bennett_ratio)
 
 
 def thermodynamic_integration(samples: Samples) -> LogRatios:
@@ -95,7 +95,7 @@ def _one_integral(up: Gains, down: Gains) -> Estimates:
     return 0.5 * (low + high) - (float(down.var()) - float(up.var())) / 12, low, high
 
 
-def _one_ratio(up: Gains, down: Gains) -> Estimates:
+def bennett_ratio(up: Gains, down: Gains) -> Estimates:
     """(Bennett, forward, backward) estimates of log(Z_{k+1} / Z_k) from the gains of both rungs' states."""
     up, down = up.ravel(), down.ravel()
     forward, backward = _log_mean_exp(up), -_log_mean_exp(down)

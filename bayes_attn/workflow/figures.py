@@ -1,6 +1,8 @@
 """The figures of a run: theory as lines, samples as points with error bars, one colour-blind-safe style."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -235,6 +237,17 @@ def _branches(axes: Axes, run: TransitionRun) -> None:
     axes.legend()
 
 
+def points(
+    axes: Axes, at: Sequence[float] | np.ndarray, values: Sequence[float], errors: Sequence[float], **style: Any
+) -> None:
+    """Points with error bars; open ones where the error is not known (infinite)."""
+    for x, value, error in zip(at, values, errors, strict=True):
+        known = bool(np.isfinite(error))
+        axes.errorbar(
+            x, value, error if known else 0.0, fmt="o", ms=4, capsize=2, fillstyle="full" if known else "none", **style
+        )
+
+
 def scaling(run: TransitionRun) -> Figure | None:
     """Barrier, shift between the two criteria and Binder's cumulant over the sizes that ran."""
     shown = [one for one in (*run.verdict.companions, run.verdict.evidence) if one.profile is not None]
@@ -242,12 +255,7 @@ def scaling(run: TransitionRun) -> Figure | None:
         return None
     sizes = np.array([one.size for one in shown])
     figure, panels = plt.subplots(1, 3, figsize=(10.2, 3.2))
-    for one in shown:
-        known = bool(np.isfinite(one.barrier_error))
-        panels[0].errorbar(
-            one.size, one.barrier, one.barrier_error if known else 0.0,
-            fmt="o", ms=4, capsize=2, color=RED, fillstyle="full" if known else "none",
-        )  # fmt: skip
+    points(panels[0], sizes, [one.barrier for one in shown], [one.barrier_error for one in shown], color=RED)
     if run.verdict.barriers is not None:
         fine = np.linspace(sizes[0], sizes[-1], 100)
         for fit, colour in zip(run.verdict.barriers.fits, (BLUE, GREEN, GREY), strict=True):
