@@ -51,10 +51,9 @@ KNOTS = np.array([0.25, 0.5, 0.75, *np.arange(0.85, 1.16, 0.05), 1.25, 1.4, 1.6,
 HOT = np.arange(CHAINS) % 2 == 1
 
 
-def data_sets(task: CopyTask, noise: float, sets: int, seed: int) -> list[DataSet]:
-    """Independent data sets, long enough for the whole ladder."""
-    expected = theory.transition(Population(task, noise=noise)).steepest_load
-    amount = Population(task, noise=noise).num_sequences(expected)
+def data_sets(averaged: Population, load: float, sets: int, seed: int) -> list[DataSet]:
+    """Independent data sets, long enough for a ladder about the load at which averaged data have their transition."""
+    task, noise, amount = averaged.task, averaged.noise, averaged.num_sequences(load)
     # The last prefix is above the last load asked for.
     prefixes = np.unique(np.maximum(1, np.ceil(KNOTS * amount).astype(int)))
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), int(1000 * noise)), sets)
@@ -64,21 +63,24 @@ def data_sets(task: CopyTask, noise: float, sets: int, seed: int) -> list[DataSe
     ]
 
 
-def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, rungs: int, seed: int) -> list[dict[str, Any]]:
-    """All data sets of one noise in one run; what each shows by itself.
+def run(task: CopyTask, noise: float, sets: int, schedule: Schedule, rungs: int, seed: int) -> dict[str, Any]:
+    """All data sets of one noise in one run: what each shows by itself, and then together.
 
     Most of the time is spent on reading the counts, which single precision halves; the outcome is exact all the same.
     """
-    posteriors = data_sets(task, noise, sets, seed)
-    loads = LADDER * theory.transition(Population(task, noise=noise)).steepest_load
+    averaged = Population(task, noise=noise)
+    expected = theory.transition(averaged).steepest_load
+    posteriors = data_sets(averaged, expected, sets, seed)
+    loads = LADDER * expected
     starts = Starts((posteriors[0].sample_prior, posteriors[0].sample_copy), CHAINS)
     samples = sample(posteriors, load_path(loads), starts, schedule, seed, rungs=rungs, precision="mixed")
     within = (float(loads[1]), float(loads[-1]))
     judged = list(range(1, samples.rungs))
-    return [
+    every = [
         of_set(posterior, measure(posterior, samples.of(number), HOT, float(task.length), judged, within))
         for number, posterior in enumerate(posteriors)
     ]
+    return row(noise, averaged.num_sequences(expected), every)
 
 
 def of_set(posterior: DataSet, one: Evidence) -> dict[str, Any]:
@@ -105,14 +107,16 @@ def of_set(posterior: DataSet, one: Evidence) -> dict[str, Any]:
     return entry
 
 
-def row(task: CopyTask, noise: float, sets: list[dict[str, Any]]) -> dict[str, Any]:
-    """One noise: mean and smear over the sets that are to be believed and show two phases."""
-    averaged = Population(task, noise=noise)
+def row(noise: float, averaged: float, sets: list[dict[str, Any]]) -> dict[str, Any]:
+    """One noise: mean and smear over the sets that are to be believed and show two phases.
+
+    `averaged`: data amount at the transition of averaged data, in sequences.
+    """
     good = [entry for entry in sets if entry["believed"]]
     two = [entry for entry in good if entry["critical_data"] is not None]
     line: dict[str, Any] = {
         "noise": noise,
-        "critical_data_averaged": averaged.num_sequences(theory.transition(averaged).steepest_load),
+        "critical_data_averaged": averaged,
         "believed": len(good),
         "two_phases": len(two),
         "sets": sets,
@@ -228,7 +232,7 @@ def main(
     task, amounts = CopyTask(length, vocab), (SMALL_SETS, SMALL, SMALL_RUNGS) if small else (SETS, SCHEDULE, RUNGS)
     for noise in (SMALL_NOISES if small else NOISES)[len(rows) :]:
         began = time.perf_counter()
-        rows.append(row(task, noise, run(task, noise, *amounts, seed)))
+        rows.append(run(task, noise, *amounts, seed))
         write_json(parts, {"settings": settings, "rows": rows})
         print(f"{words(rows[-1])} ({time.perf_counter() - began:.0f} s)", flush=True)
     content = settings | {"rows": rows, "exponent": power(rows)}
