@@ -159,8 +159,10 @@ def main(folder: tyro.conf.Positional[Path], small: bool = False, seed: int = 0)
             size, runs = FAMILIES[name], []
             for length in SMALL_LENGTHS if small else LENGTHS:
                 runs.append(run(length, size(length), SMALL if small else SCHEDULE, seed))
+                error = runs[-1].barrier_error
+                known = f"± {error:.3f}" if np.isfinite(error) else "(too few samples in the valley for an error)"
                 print(
-                    f"{name}, L = {length}: barrier {runs[-1].barrier:.3f} ± {runs[-1].barrier_error:.3f} kT, "
+                    f"{name}, L = {length}: barrier {runs[-1].barrier:.3f} kT {known}, "
                     f"{runs[-1].phase_round_trips} round trips",
                     flush=True,
                 )

@@ -145,10 +145,11 @@ class TransitionRun:
         elif not isinstance(self.posterior, Population):
             tokens = ", averaged over data sets,"
         if transition.order == "first":
+            exact = "" if self.profile is None else f" ({self.profile.barrier:.2f} kT in p(m) at this size)"
             return (
                 f"The theory{tokens} predicts a first-order transition at load {transition.critical_load:.4f} "
                 f"({transition.critical_data:.1f} sequences), metastable from {transition.spinodal_low:.3f} to "
-                f"{transition.spinodal_high:.3f}, with a barrier of {transition.barrier:.2f} kT."
+                f"{transition.spinodal_high:.3f}, with a barrier of {transition.barrier:.2f} kT{exact}."
             )
         if transition.order == "second":
             return (

@@ -98,7 +98,7 @@ def histograms(run: TransitionRun) -> Figure:
         values = run.copy_mass[:, :, rung]
         density = run.densities[rung]
         low, high = np.quantile(values, [0.0005, 0.9995])
-        bins = np.linspace(max(0.0, low - 0.02) if low >= 0 else low - 0.02, high + 0.02, 41)
+        bins = np.linspace(max(0.0, low - 0.02) if low >= 0 else low - 0.02, high + 0.02, 61)
         counts = np.array([np.histogram(chain, bins)[0] for chain in values])
         heights = counts / counts.sum(1, keepdims=True) / np.diff(bins)
         centers, mean = 0.5 * (bins[1:] + bins[:-1]), heights.mean(0)
