@@ -7,7 +7,7 @@ the same engine.
 import abc
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -47,6 +47,21 @@ class Posterior(Protocol):
     def order_parameters(self, params: PyTree) -> tuple[Array, ...]:
         """A NamedTuple of scalars; a field couples to the first one."""
         ...
+
+
+class Moments(NamedTuple):
+    """All that a quadratic loss needs to know of the data, given attention weights (theory, section 2)."""
+
+    gram: Float[Array, "vocab vocab"]
+    """G = Phi' Phi of the attended tokens."""
+    cross: Float[Array, "vocab vocab"]
+    """C = Phi' Y with the targets."""
+    targets: Float[Array, ""]
+    """Their number, which is tr Y' Y."""
+
+    def squared_error(self, value: Float[Array, "vocab vocab"]) -> Float[Array, ""]:
+        """|Y - Phi W|^2, summed over targets and outputs."""
+        return self.targets - 2 * jnp.sum(self.cross * value) + jnp.sum(value * (self.gram @ value))
 
 
 class CopyPosterior(eqx.Module):
@@ -121,6 +136,10 @@ class CopyPosterior(eqx.Module):
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """See `Posterior`."""
 
+    @abc.abstractmethod
+    def moments(self, params: PyTree, load: Float[Array, ""]) -> Moments:
+        """What the data tell the value matrix at these attention weights; linear in the data."""
+
     def order_parameters(self, params: PyTree) -> OrderParameters:
         return measure(self.weights(params), jnp.asarray(self.task.queries), jnp.asarray(self.task.sources))
 
@@ -151,6 +170,17 @@ class Population(CopyPosterior):
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """-U(m, q, m_u, q_u) at load alpha, in nats."""
         return self.log_likelihood_from(self.order_parameters(params), load)
+
+    def moments(self, params: PyTree, load: Float[Array, ""]) -> Moments:
+        """Averaged over data sets (theory, section 3)."""
+        order = self.order_parameters(params)
+        frequencies = jnp.asarray(self.task.token_frequencies, dtype=order.copy_mass.dtype)
+        mean = jnp.outer(frequencies, frequencies)
+        covariance = jnp.diag(frequencies) - mean
+        targets = jnp.asarray(self.num_sequences(load) * self.size, dtype=order.copy_mass.dtype)
+        gram = targets * (order.participation * covariance + order.row_power * mean)
+        cross = targets * (order.copy_mass * covariance + order.uniform_overlap * mean)
+        return Moments(gram, cross, targets)
 
     def log_likelihood_from(self, order: OrderParameters, load: Float[Array, ""]) -> Float[Array, ""]:
         """The log-likelihood as the function of the order parameters that it is.
@@ -244,6 +274,10 @@ class DataSet(CopyPosterior):
         """log p(targets | A) of the first P(load) sequences, with the value matrix integrated out, in nats."""
         return self.at_load(load).log_likelihood(params, load)
 
+    def moments(self, params: PyTree, load: Float[Array, ""]) -> Moments:
+        """Of the first P(load) sequences."""
+        return self.at_load(load).moments(params, load)
+
     def check_load(self, load: float) -> None:
         """Refuse a load that asks for more sequences than there are."""
         available = float(self.prefixes[-1])
@@ -267,18 +301,22 @@ class DataSetAtLoad(CopyPosterior):
 
     def log_likelihood(self, params: PyTree, load: Float[Array, ""]) -> Float[Array, ""]:
         """As `DataSet.log_likelihood` at the load it was made for, whatever `load` says; V x V algebra only."""
+        gram, cross, targets = self.moments(params, load)
+        vocab, ridge = self.task.vocab, self.noise * self.task.vocab / self.value_scale**2
+        factor = jnp.linalg.cholesky(ridge * jnp.eye(vocab, dtype=gram.dtype) + gram)
+        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - vocab * math.log(ridge)
+        whitened = jax.scipy.linalg.solve_triangular(factor, cross, lower=True)
+        normalisation = targets * vocab * math.log(2 * math.pi * self.noise)
+        residual = (targets - jnp.sum(jnp.square(whitened))) / self.noise
+        return -0.5 * (vocab * log_det + normalisation + residual)
+
+    def moments(self, params: PyTree, load: Float[Array, ""]) -> Moments:
+        """As `DataSet.moments` at the load it was made for, whatever `load` says."""
         del load
-        task, vocab = self.task, self.task.vocab
-        weights = self.weights(params)
+        task, weights = self.task, self.weights(params)
         rows = weights[task.queries]
         # Column k of `transfer` collects the query whose source is k; a key that is nobody's source stays 0.
         transfer = jnp.zeros_like(weights).at[:, task.sources].set(rows.T)
         gram, cross = self.counts @ (rows.T @ rows).ravel(), self.counts @ transfer.ravel()
-        ridge = self.noise * vocab / self.value_scale**2
-        factor = jnp.linalg.cholesky(ridge * jnp.eye(vocab, dtype=gram.dtype) + gram.reshape(vocab, vocab))
-        log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - vocab * math.log(ridge)
-        whitened = jax.scipy.linalg.solve_triangular(factor, cross.reshape(vocab, vocab), lower=True)
-        targets = self.amount * self.size
-        normalisation = targets * vocab * math.log(2 * math.pi * self.noise)
-        residual = (targets - jnp.sum(jnp.square(whitened))) / self.noise
-        return -0.5 * (vocab * log_det + normalisation + residual)
+        shape = (task.vocab, task.vocab)
+        return Moments(gram.reshape(shape), cross.reshape(shape), self.amount * self.size)

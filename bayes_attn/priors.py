@@ -23,7 +23,7 @@ class Prior(Protocol):
     ) -> PyTree: ...
 
 
-def _log_normal(values: Float[Array, "..."], standard_deviation: float) -> Float[Array, ""]:
+def log_normal(values: Float[Array, "..."], standard_deviation: float) -> Float[Array, ""]:
     """Log-density of independent normals, summed, in nats."""
     constant = values.size * math.log(standard_deviation * math.sqrt(2 * math.pi))
     return -0.5 * jnp.sum(jnp.square(values / standard_deviation)) - constant
@@ -52,7 +52,7 @@ class IidLogits(eqx.Module):
 
     def log_density(self, params: Float[Array, "query key"]) -> Float[Array, ""]:
         """Normalised log-density, in nats."""
-        return _log_normal(params, self.standard_deviation)
+        return log_normal(params, self.standard_deviation)
 
     def logits(self, params: Float[Array, "query key"]) -> Float[Array, "query key"]:
         """The logits that the parameters stand for."""
@@ -88,7 +88,7 @@ class RelativeBias(eqx.Module):
 
     def log_density(self, params: Float[Array, " distance"]) -> Float[Array, ""]:
         """Normalised log-density, in nats."""
-        return _log_normal(params, self.standard_deviation)
+        return log_normal(params, self.standard_deviation)
 
     def logits(self, params: Float[Array, " distance"]) -> Float[Array, "query key"]:
         """The logits that the parameters stand for."""
@@ -132,7 +132,7 @@ class HeadProduct(eqx.Module):
 
     def log_density(self, params: Float[Array, "two position head"]) -> Float[Array, ""]:
         """Normalised log-density, in nats."""
-        return _log_normal(params, 1.0)
+        return log_normal(params, 1.0)
 
     def logits(self, params: Float[Array, "two position head"]) -> Float[Array, "query key"]:
         """The logits that the parameters stand for."""

@@ -13,6 +13,7 @@ NUMBERS = {
     "tasks": 0,
     "priors": 0,
     "posterior": 1,
+    "joint": 1.5,
     "theory": 2,
     "sampling": 2,
     "diagnostics": 3,
