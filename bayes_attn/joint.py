@@ -69,6 +69,13 @@ class Joint(eqx.Module):
         """The collapsed posterior's hot start, with the value matrix that returns the attended token."""
         return JointParameters(self.collapsed.sample_copy(key), jnp.eye(self.collapsed.task.vocab))
 
+    def best_value(self, attention: PyTree, load: Float[Array, ""]) -> Float[Array, "vocab vocab"]:
+        """The value matrix of highest density at given attention parameters: (lambda I + G)^-1 C."""
+        moments = self.collapsed.moments(attention, load)
+        ridge = self.collapsed.noise / self.value_deviation**2
+        eye = jnp.eye(self.collapsed.task.vocab, dtype=moments.gram.dtype)
+        return jnp.linalg.solve(ridge * eye + moments.gram, moments.cross)
+
     def log_prior(self, params: JointParameters) -> Float[Array, ""]:
         return self.collapsed.log_prior(params.attention) + log_normal(params.value, self.value_deviation)
 

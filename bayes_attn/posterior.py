@@ -64,6 +64,16 @@ class Moments(NamedTuple):
         return self.targets - 2 * jnp.sum(self.cross * value) + jnp.sum(value * (self.gram @ value))
 
 
+def average_moments(task: CopyTask, order: OrderParameters, targets: Float[Array, ""]) -> Moments:
+    """The moments of that many targets, averaged over sequences of i.i.d. tokens (theory, section 3)."""
+    frequencies = jnp.asarray(task.token_frequencies, dtype=order.copy_mass.dtype)
+    mean = jnp.outer(frequencies, frequencies)
+    covariance = jnp.diag(frequencies) - mean
+    gram = targets * (order.participation * covariance + order.row_power * mean)
+    cross = targets * (order.copy_mass * covariance + order.uniform_overlap * mean)
+    return Moments(gram, cross, targets)
+
+
 class CopyPosterior(eqx.Module):
     """What the posteriors of the copy task share: the model, the order parameters, and load <-> data.
 
@@ -174,13 +184,8 @@ class Population(CopyPosterior):
     def moments(self, params: PyTree, load: Float[Array, ""]) -> Moments:
         """Averaged over data sets (theory, section 3)."""
         order = self.order_parameters(params)
-        frequencies = jnp.asarray(self.task.token_frequencies, dtype=order.copy_mass.dtype)
-        mean = jnp.outer(frequencies, frequencies)
-        covariance = jnp.diag(frequencies) - mean
         targets = jnp.asarray(self.num_sequences(load) * self.size, dtype=order.copy_mass.dtype)
-        gram = targets * (order.participation * covariance + order.row_power * mean)
-        cross = targets * (order.copy_mass * covariance + order.uniform_overlap * mean)
-        return Moments(gram, cross, targets)
+        return average_moments(self.task, order, targets)
 
     def log_likelihood_from(self, order: OrderParameters, load: Float[Array, ""]) -> Float[Array, ""]:
         """The log-likelihood as the function of the order parameters that it is.

@@ -16,6 +16,7 @@ NUMBERS = {
     "joint": 1.5,
     "theory": 2,
     "sampling": 2,
+    "training": 2,
     "diagnostics": 3,
     "bimodality": 3,
     "free_energy": 4,
