@@ -27,7 +27,8 @@ from bayes_attn.posterior import Posterior
 from bayes_attn.sampling import Controls, Samples, Schedule, Starts, sample
 
 HYSTERESIS = Schedule(warmup=100, draws=1, thin=200)
-HYSTERESIS_CHAINS = 8
+HYSTERESIS_CHAINS = 64
+"""So many that the few which cross a high barrier in this time leave the rest's memory clear."""
 BRANCH_LOADS = 11
 
 
@@ -84,7 +85,7 @@ class Evidence:
     swap_rate: float
     """Least one between neighbours."""
     gap: float
-    """Of the forward and backward stepping stone along the path, in nats."""
+    """Largest difference of the forward and the backward stepping stone in one step between neighbours, in nats."""
     rise: Rise | None
     """None where half of the weight does not change sides."""
     coexistence: Coexistence | None

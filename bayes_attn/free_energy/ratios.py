@@ -40,8 +40,11 @@ class LogRatios:
 
     @property
     def gap(self) -> float:
-        """Largest difference of `forward` and `backward` along the path, in nats: what to distrust."""
-        return float(np.max(np.abs(self.forward - self.backward)))
+        """Largest difference of `forward` and `backward` in a single step of the path, in nats: what to distrust.
+
+        In a single step, for along a whole path the noise of many sound steps adds up.
+        """
+        return float(np.max(np.abs(np.diff(self.forward) - np.diff(self.backward)), initial=0.0))
 
 
 def stepping_stone(samples: Samples) -> LogRatios:
