@@ -86,6 +86,8 @@ class Evidence:
     """Least one between neighbours."""
     gap: float
     """Largest difference of the forward and the backward stepping stone in one step between neighbours, in nats."""
+    free_energy_error: float
+    """Largest standard error of the free energy along the ladder, in nats; infinite where it is not known."""
     rise: Rise | None
     """None where half of the weight does not change sides."""
     coexistence: Coexistence | None
@@ -174,6 +176,7 @@ def measure(
     varies = np.ptp(order[:, :, middle]) > 0
     last = np.asarray(samples.order_parameters[0])[:, :, rows[-1]]
     negative = estimate((last < 0).astype(float)) if signed else None
+    ratios = stepping_stone(samples)
     return Evidence(
         size=size,
         loads=along,
@@ -186,7 +189,8 @@ def measure(
         predicted_round_trips=samples.predicted_round_trip_rate * len(hot) * samples.schedule.scans,
         cold_hot_difference=_cold_hot_difference(order, hot),
         swap_rate=float(np.min(samples.swap_rate)),
-        gap=stepping_stone(samples).gap,
+        gap=ratios.gap,
+        free_energy_error=float(np.max(ratios.error)) if np.all(np.isfinite(ratios.error)) else float("inf"),
         rise=found,
         coexistence=phases,
         profile=profile,

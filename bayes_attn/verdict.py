@@ -33,10 +33,12 @@ LARGEST_DIFFERENCE = 4.0
 """Between cold and hot starts, in standard errors: it is the largest of many."""
 LEAST_SWAP_RATE = 0.05
 """Between neighbours; below it the ladder is broken in two."""
-LARGEST_GAP = 1.0
-"""Of forward and backward free energies between any two neighbours, in nats."""
+LARGEST_FREE_ENERGY_ERROR = 0.5
+"""Standard error along the ladder, in nats."""
 LEAST_DEPTH = 0.1
 """A valley shallower than this, in kT, is not taken for one."""
+CLEAR_VALLEY = 1.0
+"""In kT; a shallower one is so flat that noise decides where both of its peaks are equally high."""
 STANDARD_ERRORS = 4.0
 """From how many of them on a depth, a jump or a shift counts."""
 BARRIER_WITH_HYSTERESIS = 6.0
@@ -157,11 +159,12 @@ def quality(run: Evidence) -> tuple[Criterion, ...]:
             f"at least {LEAST_SWAP_RATE} between all neighbours",
         ),
         Criterion(
-            "forward against backward free energy",
-            run.gap if np.isfinite(run.gap) else None,
+            "error of the free energy along the ladder",
+            run.free_energy_error if np.isfinite(run.free_energy_error) else None,
             None,
-            bool(run.gap <= LARGEST_GAP),
-            f"differ by at most {LARGEST_GAP:g} nats between any two neighbours",
+            run.free_energy_error <= LARGEST_FREE_ENERGY_ERROR,
+            f"at most {LARGEST_FREE_ENERGY_ERROR:g} nats, by Bennett's ratio (forward and backward means differ by up "
+            f"to {run.gap:.2g} in one step)",
         ),
     )
 
@@ -205,24 +208,25 @@ def _shape(
     shift, shift_error, passed = None, None, None
     if phases is not None:
         shift, shift_error = phases.shift / phases.equal_weight, phases.shift_error / phases.equal_weight
-        earlier = [(one.coexistence.shift / one.coexistence.equal_weight) for one in companions if one.coexistence]
-        if earlier:
-            shrinks = abs(shift) < abs(earlier[0]) or abs(shift) < 2 * shift_error
-            passed = bool(shrinks)
+        clear = [one.coexistence for one in companions if one.coexistence and one.coexistence.barrier >= CLEAR_VALLEY]
+        if clear:
+            before, before_error = clear[0].shift / clear[0].equal_weight, clear[0].shift_error / clear[0].equal_weight
+            passed = bool(abs(shift) - abs(before) <= STANDARD_ERRORS * np.hypot(shift_error, before_error))
     lines.append(
         Criterion(
             "equal weight less equal height, relative",
             shift,
             shift_error,
             passed,
-            "closer to 0 than at the smallest size with two phases, or within two standard errors of it",
+            f"not farther from 0, within {STANDARD_ERRORS:.0f} standard errors, than at the smallest size with a valley "
+            f"of {CLEAR_VALLEY:g} kT",
         )
     )
     jump, hysteresis = None, run.hysteresis
     if hysteresis is not None and phases is not None:
         if phases.barrier >= BARRIER_WITH_HYSTERESIS:
-            clear = hysteresis.difference > STANDARD_ERRORS * hysteresis.error
-            jump = bool(clear and hysteresis.difference > 0.5 * phases.jump)
+            beyond = hysteresis.difference > STANDARD_ERRORS * hysteresis.error
+            jump = bool(beyond and hysteresis.difference > 0.5 * phases.jump)
         rule = f"more than half of the jump {phases.jump:.3f} between the phases"
     else:
         rule = "where two phases were found"
@@ -330,7 +334,7 @@ def _order(
             reason = f"the valley does not deepen with the size ({slope}): two humps, but no phases"
             return "crossover", False, (two, reason), ()
         if shape["equal weight less equal height, relative"].passed is False:
-            reason = "the points of equal weight and of equal height do not approach each other"
+            reason = "the points of equal weight and of equal height move away from each other"
             return "undecided", False, (two, reason), ("larger sizes",)
         return "first-order", False, (two, f"the barrier grows by {slope}", trips, agreement), ()
     single = f"{symbol} has a single peak at every load (deepest valley {valley})"

@@ -5,6 +5,7 @@ Quality criteria have wide margins here, so that a sound run fails one of them w
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,24 @@ def test_one_size_is_first_order_at_this_size_only(fourteen_to_twenty: list[Evid
     assert (
         abs(phases.equal_weight - theory.transition(posterior).critical_load) < 4.5 * phases.equal_weight_error + 0.01
     )
+
+
+@pytest.mark.slow
+def test_one_broken_criterion_breaks_the_verdict(fourteen_to_twenty: list[Evidence]) -> None:
+    """Evidence of a first-order transition with a single figure spoilt."""
+    *smaller, largest = fourteen_to_twenty
+    phases = largest.coexistence
+    apart = replace(phases, shift=2 * phases.shift)
+    for spoilt, reason in (
+        ({"free_energy_error": 0.6}, "error of the free energy along the ladder: 0.6"),
+        ({"free_energy_error": np.inf}, "error of the free energy along the ladder: not known"),
+        ({"rhat": 1.03}, "R-hat: 1.03"),
+        ({"cold_hot_difference": 5.0}, "cold against hot starts: 5"),
+        ({"coexistence": apart}, "move away from each other"),
+    ):
+        verdict = judge([*smaller, replace(largest, **spoilt)])
+        assert verdict.order == "undecided"
+        assert any(reason in clause for clause in verdict.reasons), verdict.reasons
 
 
 @pytest.mark.slow

@@ -40,9 +40,11 @@ class LogRatios:
 
     @property
     def gap(self) -> float:
-        """Largest difference of `forward` and `backward` in a single step of the path, in nats: what to distrust.
+        """Largest difference of `forward` and `backward` in a single step of the path, in nats.
 
-        In a single step, for along a whole path the noise of many sound steps adds up.
+        In a single step, for along a whole path the noise of many sound steps adds up. It is no criterion by itself:
+        where a phase is first seen at rung k + 1, the forward mean over rung k misses it, and is too small by a nat or
+        so with an error that does not show it; Bennett's ratio, whose terms are bounded, is not.
         """
         return float(np.max(np.abs(np.diff(self.forward) - np.diff(self.backward)), initial=0.0))
 
