@@ -218,8 +218,8 @@ def _shape(
             shift,
             shift_error,
             passed,
-            f"not farther from 0, within {STANDARD_ERRORS:.0f} standard errors, than at the smallest size with a valley "
-            f"of {CLEAR_VALLEY:g} kT",
+            f"not farther from 0, within {STANDARD_ERRORS:.0f} standard errors, than at the smallest size with a "
+            f"valley of {CLEAR_VALLEY:g} kT",
         )
     )
     jump, hysteresis = None, run.hysteresis
