@@ -415,7 +415,7 @@ def test_sampling_along_any_path(
 
 def test_a_sampling_run_is_resumed_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ctrl-C: exit code 130 and how to go on; then the same numbers as a run that nobody stopped."""
-    options = ["sample", "--load", "2", "--rungs", "4", "--chains", "2", "--warmup", "2000", "--draws", "100"]
+    options = ["sample", "--load", "2", "--rungs", "4", "--chains", "2", "--warmup", "1000", "--draws", "50"]
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     arguments = [*options, "--out", str(tmp_path / "stopped")]
     code = f"{heed}; from bayes_attn.cli import main; main({arguments!r})"

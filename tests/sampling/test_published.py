@@ -29,7 +29,7 @@ def run(posterior: Population, loads: list[float], draws: int) -> Samples:
 
 @pytest.fixture(scope="module")
 def softmax_run(softmax_16: Population) -> Samples:
-    return run(softmax_16, [0.0, 0.6, 1.1, 1.6, 1.85, 2.1, 2.35, 2.48, 2.6, 2.72, 2.85, 3.1, 3.35, 3.6], 800)
+    return run(softmax_16, [0.0, 0.6, 1.1, 1.6, 1.85, 2.1, 2.35, 2.48, 2.6, 2.72, 2.85, 3.1, 3.35, 3.6], 400)
 
 
 @pytest.fixture(scope="module")

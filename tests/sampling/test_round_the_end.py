@@ -10,7 +10,7 @@ import pytest
 from bayes_attn import CopyTask, Population, Samples, Schedule, Starts, sample, theory
 from bayes_attn.diagnostics import estimate
 from bayes_attn.free_energy import phase_weight, stepping_stone
-from bayes_attn.sampling import Pilot, coexistence_path, four_legs, load_path, pilot
+from bayes_attn.sampling import Pilot, coexistence_path, four_legs, pilot
 
 pytestmark = pytest.mark.slow
 BORDERS = (0.14, 0.34)
@@ -49,19 +49,6 @@ def test_the_line_crosses_and_cold_and_hot_starts_agree(line: Samples, transitio
     # Neighbours of the target have both phases with comparable weight, as the theory's line promises.
     shares = (line.order_parameters.copy_mass > transition.copy_mass_barrier).mean(axis=(0, 1))
     assert np.all(np.abs(shares[:4] - 0.5) < 0.12)
-
-
-def test_the_ladder_along_the_data_amount_makes_none(posterior: Population, transition: theory.Transition) -> None:
-    """Reported, not hidden: what the same number of rungs and scans brings without going round."""
-    critical = transition.critical_load
-    starts = Starts((posterior.sample_prior, posterior.sample_copy), 4)
-    path = load_path([0.0, critical, 1.4 * critical])
-    samples = sample(posterior, path, starts, Schedule(300, 15, 40), 7, rungs=16)
-    target = int(np.flatnonzero(samples.position == 1.0)[0])
-    assert samples.phase_round_trips(*BORDERS, [target]) == 0
-    copied = samples.order_parameters.copy_mass[:, :, target] > transition.copy_mass_barrier
-    # Every chain stays in one phase, whichever it is.
-    assert np.all(np.isin(copied.mean(axis=1), (0.0, 1.0)))
 
 
 def test_the_pilot_goes_beyond_the_end_point(

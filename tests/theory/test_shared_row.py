@@ -50,7 +50,7 @@ def test_the_bessel_function_where_doubles_reach_and_where_they_do_not() -> None
 
 def test_coexistence_of_a_shared_row() -> None:
     """At the critical load the two sides of the valley weigh the same; the density has its two peaks where stated."""
-    posterior = Population(CopyTask(64, 8), prior=RelativeBias)
+    posterior = Population(CopyTask(40, 8), prior=RelativeBias)
     found = theory.transition(posterior)
     assert found.order == "first"
     (density,) = theory.densities(posterior, [found.critical_load])
