@@ -1,4 +1,4 @@
-"""The command line: `bayes-attn theory`, `plan`, `phase-diagram`, `sample` and `transition`.
+"""The command line: `bayes-attn theory`, `plan`, `phase-diagram`, `sample`, `train` and `transition`.
 
 Nothing heavy is imported before the arguments are understood.
 """
@@ -24,6 +24,7 @@ from bayes_attn.workflow.settings import (
     PlanSettings,
     SampleSettings,
     TheorySettings,
+    TrainSettings,
     TransitionSettings,
     model_json,
     population,
@@ -41,13 +42,14 @@ Command = (
     | Annotated[PlanSettings, tyro.conf.subcommand("plan", prefix_name=False)]
     | Annotated[PhaseDiagramSettings, tyro.conf.subcommand("phase-diagram", prefix_name=False)]
     | Annotated[SampleSettings, tyro.conf.subcommand("sample", prefix_name=False)]
+    | Annotated[TrainSettings, tyro.conf.subcommand("train", prefix_name=False)]
     | Annotated[TransitionSettings, tyro.conf.subcommand("transition", prefix_name=False)]
 )
 
 
 def _parse(
     arguments: list[str] | None,
-) -> TheorySettings | PlanSettings | PhaseDiagramSettings | SampleSettings | TransitionSettings:
+) -> TheorySettings | PlanSettings | PhaseDiagramSettings | SampleSettings | TrainSettings | TransitionSettings:
     """Tyro's parser, with its boxed error messages folded into one line."""
     complaint = io.StringIO()
     try:
@@ -310,6 +312,23 @@ def _sample(settings: SampleSettings, stopped: threading.Event) -> None:
     console.print(f"Folder: {folder}", highlight=False, soft_wrap=True)
 
 
+def _train(settings: TrainSettings, stopped: threading.Event) -> None:
+    from bayes_attn.workflow.training_job import run_training
+    from bayes_attn.workflow.training_report import sentences
+
+    with _progress(stopped) as tell:
+        run, results, folder = run_training(settings, tell)
+    if settings.json:
+        print(json.dumps(results, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for sentence in sentences(run, results):
+        console.print(sentence, highlight=False)
+    console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
 def _transition(settings: TransitionSettings, stopped: threading.Event) -> None:
     from bayes_attn.workflow.experiment import run_transition
 
@@ -361,6 +380,8 @@ def main(arguments: list[str] | None = None) -> None:
             _phase_diagram(settings, stopped)
         elif isinstance(settings, SampleSettings):
             _sample(settings, stopped)
+        elif isinstance(settings, TrainSettings):
+            _train(settings, stopped)
         else:
             _transition(settings, stopped)
     except InvalidInput as error:

@@ -38,8 +38,12 @@ class Landscape:
     """Both minima are equally deep."""
     spinodal_high: float | None = None
     """The disordered minimum vanishes: training from scratch finds the copy pattern from here on."""
+    copy_mass_disordered: float | None = None
+    """Of the disordered minimum at equal depth."""
+    copy_mass_copy: float | None = None
+    """Of the copy minimum there."""
     relative_error: float = 0.0
-    """Numerical, of all three: the largest relative change when the grid is refined; 0 where no grid is used."""
+    """Numerical, of all three loads: the largest relative change when the grid is refined; 0 where no grid is used."""
 
 
 def _pattern(s: Float[Array, "*node"], length: int) -> tuple[Array, Array, Array, Array]:
@@ -135,4 +139,12 @@ def _softmax(action: Action, length: int, standard_deviation: float, nodes: int)
     spinodal_low, spinodal_high = float(load(bottom)), float(load(top))
     margin = 1e-9 * (spinodal_high - spinodal_low)
     critical = root_scalar(difference, bracket=(spinodal_low + margin, spinodal_high - margin)).root
-    return Landscape(spinodal_low=spinodal_low, critical_load=critical, spinodal_high=spinodal_high)
+    ends = ((s[0], top), (bottom, s[-1]))
+    disordered, copy = (float(_pattern(jnp.asarray(logit_at(critical, *end)), length)[0]) for end in ends)
+    return Landscape(
+        spinodal_low=spinodal_low,
+        critical_load=critical,
+        spinodal_high=spinodal_high,
+        copy_mass_disordered=disordered,
+        copy_mass_copy=copy,
+    )

@@ -1,6 +1,20 @@
-"""Training: what gradient descent does on the density that the engine samples."""
+"""Training: what gradient descent, and Langevin dynamics, do on the density that the engine samples."""
 
 from bayes_attn.training.adam import STARTS, Record, Regimen, Training, largest_step, train
 from bayes_attn.training.descent import descend
+from bayes_attn.training.langevin import Langevin, batch_gradient, full_gradient, gaussian_variance, walk
 
-__all__ = ["STARTS", "Record", "Regimen", "Training", "descend", "largest_step", "train"]
+__all__ = [
+    "STARTS",
+    "Langevin",
+    "Record",
+    "Regimen",
+    "Training",
+    "batch_gradient",
+    "descend",
+    "full_gradient",
+    "gaussian_variance",
+    "largest_step",
+    "train",
+    "walk",
+]

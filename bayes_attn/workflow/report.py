@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from matplotlib.figure import Figure
 
 from bayes_attn.workflow.experiment import TransitionRun
 from bayes_attn.workflow.figures import CAPTIONS, FIGURES
-from bayes_attn.workflow.settings import TransitionSettings
+from bayes_attn.workflow.settings import TrainSettings, TransitionSettings
 
 PATHS = {
     "load": "along the data amount",
@@ -27,10 +28,10 @@ HEADINGS = {
 }
 
 
-def command(settings: TransitionSettings) -> str:
+def command(settings: TransitionSettings | TrainSettings, verb: str) -> str:
     """The command line that runs these settings again; options at their default are left out, but for the seed."""
-    words = ["uv", "run", "bayes-attn", "transition"]
-    for name, field in TransitionSettings.__dataclass_fields__.items():
+    words = ["uv", "run", "bayes-attn", verb]
+    for name, field in type(settings).__dataclass_fields__.items():
         value = getattr(settings, name)
         if (value == field.default and name != "seed") or name in ("out", "json"):
             continue
@@ -40,25 +41,35 @@ def command(settings: TransitionSettings) -> str:
     return shlex.join(words)
 
 
-def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> None:
-    """Write report.html and one PNG per figure into `folder`; `results` is the content of results.json."""
-    figures = []
-    for name, draw in FIGURES.items():
-        figure = draw(run)
+def template(name: str) -> Template:
+    """A page's template in this package."""
+    loader = PackageLoader("bayes_attn.workflow", ".")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template(name)
+
+
+def embedded(
+    figures: dict[str, Figure | None], headings: dict[str, str], captions: dict[str, str], folder: Path
+) -> list[dict[str, str]]:
+    """Write each figure as NAME.png into `folder`, close it, and give it as a page needs it; None is left out."""
+    shown = []
+    for name, figure in figures.items():
         if figure is None:
             continue
         figure.savefig(folder / f"{name}.png")
         plt.close(figure)
         image = base64.b64encode((folder / f"{name}.png").read_bytes()).decode()
-        figures.append({"heading": HEADINGS[name], "caption": CAPTIONS[name], "image": image})
-    loader = PackageLoader("bayes_attn.workflow", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    page = environment.get_template("report.html.jinja").render(
+        shown.append({"heading": headings[name], "caption": captions[name], "image": image})
+    return shown
+
+
+def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> None:
+    """Write report.html and one PNG per figure into `folder`; `results` is the content of results.json."""
+    page = template("report.html.jinja").render(
         title=f"Transition of {results['attention']} attention, L = {results['length']}, V = {results['vocab']}",
         verdict=results["verdict"],
         criteria=[_criterion(one) for one in results["criteria"]],
         sentences=results["sentences"],
-        figures=figures,
+        figures=embedded({name: draw(run) for name, draw in FIGURES.items()}, HEADINGS, CAPTIONS, folder),
         symbol=run.symbol,
         own_tokens=run.own_tokens,
         rows=_rows(results),
@@ -67,7 +78,7 @@ def write_report(run: TransitionRun, results: dict[str, Any], folder: Path) -> N
         middle=f"{run.verdict.evidence.middle:.4f}",
         theory=_theory_table(results),
         sampling=_sampling_table(run, results),
-        command=command(run.settings),
+        command=command(run.settings, "transition"),
         versions=", ".join(f"{name} {number}" for name, number in results["versions"].items()),
     )
     (folder / "report.html").write_text(page, encoding="utf-8")

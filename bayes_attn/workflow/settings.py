@@ -175,6 +175,33 @@ class SampleSettings(ModelSettings):
     """Print results.json on standard output and nothing else."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(ModelSettings):
+    """Train by Adam on data sets of every amount, from scratch and from the copy pattern, beside the landscape.
+
+    Example: bayes-attn train --attention linear --out runs/linear
+    """
+
+    data: Annotated[str, tyro.conf.arg(metavar="auto|P,P,...")] = "auto"
+    """Data amounts in sequences, increasing; auto takes 16 about the landscape's own."""
+    seeds: int = 8
+    """Data sets, and starting points, one of each per seed."""
+    steps: int = 3_000
+    """Of Adam, on the whole data set."""
+    rate: float = 0.02
+    """Adam's learning rate."""
+    every: int = 20
+    """Steps between two records; divides --steps."""
+    plain: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Without the priors as decay."""
+    seed: int = 0
+    """Fixes every random number."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder for the results, new or empty. Default: a new folder below runs/."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print results.json on standard output and nothing else."""
+
+
 def population(settings: ModelSettings, frequencies: tuple[float, ...] | None = None) -> "Population":
     """The population posterior that the settings describe; `frequencies` are those of the user's own tokens.
 
