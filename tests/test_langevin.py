@@ -75,7 +75,7 @@ def test_batches_estimate_the_gradient_without_bias(small: tuple[Joint, jax.Arra
     """N batches of one that are all different, averaged, are the whole; and so is the batch of all."""
     joint, tokens = small
     params = joint.sample_prior(key)
-    whole = full_gradient(joint, joint.collapsed.load(8.0))(key, params)
+    whole = full_gradient(joint, jnp.asarray(joint.collapsed.load(8.0)))(key, params)
     every = batch_gradient(joint, tokens, 8)(key, params)
     for one, other in zip(jax.tree.leaves(every), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)
@@ -129,13 +129,14 @@ def test_langevin_agrees_with_the_engine_in_each_phase() -> None:
     engine = sample(posterior, load_ladder(ladder), start, Schedule(400, 200, 10), seed=2)
 
     def walks(rung: int, dynamics: Langevin, batch: int | None) -> np.ndarray:
-        here = joint.at_load(loads[rung])
+        load = jnp.asarray(loads[rung])
+        here = joint.at_load(load)
         data = tokens[: int(amounts[rung])]
-        gradient = full_gradient(here, loads[rung]) if batch is None else batch_gradient(joint, data, batch)
+        gradient = full_gradient(here, load) if batch is None else batch_gradient(joint, data, batch)
 
         def one(key: jax.Array) -> jax.Array:
             first = joint.sample_prior(key) if rung == 0 else joint.sample_copy(key)
-            first = JointParameters(first.attention, here.best_value(first.attention, loads[rung]))
+            first = JointParameters(first.attention, here.best_value(first.attention, load))
             _, mass = walk(gradient, first, dynamics, key, 40_000, 40, lambda p: joint.order_parameters(p).copy_mass)
             return mass
 

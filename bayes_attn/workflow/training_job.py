@@ -23,8 +23,8 @@ LINEAR_CUT = 0.2
 """|m| above which linear attention, whose m grows continuously, counts as a copy head."""
 AMOUNTS = 16
 """Data amounts by default,"""
-REACH = (0.7, 1.4)
-"""from this times the landscape's first special amount to this times its last."""
+REACH = (0.7, 1.15)
+"""from this times the landscape's first special amount to this times the posterior's transition, where it lies last."""
 SPREAD = (16.0, 84.0)
 """Percentiles over seeds that tell the spread."""
 
@@ -110,19 +110,20 @@ def run_training(
 
 def _parsed(text: str) -> Float[np.ndarray, " amount"]:
     try:
-        return np.array([float(word) for word in text.split(",")])
+        amounts = np.array([float(word) for word in text.split(",")])
     except ValueError:
         raise InvalidInput(f"train: `data` must be auto, or numbers with commas between, got {text!r}.") from None
+    increasing = bool(np.all(np.isfinite(amounts)) and np.all(np.diff(amounts, prepend=0.0) > 0))
+    require(increasing, "train", "data", "must be positive and increase", text)
+    return amounts
 
 
 def default_amounts(posterior: Population) -> Float[np.ndarray, " amount"]:
-    """Whole sequences from well below the landscape's first special data amount to well above its last."""
+    """Whole sequences from well below the landscape's first special amount to beyond its last and the posterior's."""
     found = theory.landscape(posterior)
-    loads = [load for load in (found.spinodal_low, found.critical_load, found.spinodal_high) if load is not None]
-    if not loads:
-        # A single minimum at every load: the posterior's own rise is the best guess.
-        loads = [theory.transition(posterior).steepest_load]
-    first, last = (posterior.num_sequences(load) for load in (loads[0], loads[-1]))
+    special = (found.spinodal_low, found.critical_load, found.spinodal_high, theory.transition(posterior).steepest_load)
+    loads = [load for load in special if load is not None]
+    first, last = (posterior.num_sequences(load) for load in (min(loads), max(loads)))
     return np.unique(np.round(np.geomspace(max(1.0, REACH[0] * first), max(2.0, REACH[1] * last), AMOUNTS)))
 
 

@@ -47,7 +47,7 @@ def switch(run: TrainingRun) -> Figure:
         axes.axvline(placed.critical_data, color=GREEN, ls=":", lw=1.6, label="posterior, P*")
     axes.axhline(run.cut, color=ORANGE, lw=0.8, label="counts as a copy head above")
     axes.set(xlabel="data amount P (sequences)", ylabel=f"copy mass {_symbol(run)} after training", ylim=(0, 1))
-    axes.legend(fontsize=8, loc="upper left")
+    axes.legend(fontsize=8, loc="lower right", frameon=True, framealpha=0.9, edgecolor="none")
     return figure
 
 

@@ -8,6 +8,7 @@ from bayes_attn.theory import landscape
 
 # theory.md section 8.
 PUBLISHED = {16: (1.580, 1.709, 2.094), 24: (1.352, 1.545, 2.408)}
+COPY_MASSES = {16: (0.076, 0.505), 24: (0.046, 0.573)}
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
@@ -17,6 +18,7 @@ def test_published_loads(size: int) -> None:
         (found.spinodal_low, found.critical_load, found.spinodal_high), PUBLISHED[size], strict=True
     ):
         assert value == pytest.approx(published, abs=0.0011)
+    assert (found.copy_mass_disordered, found.copy_mass_copy) == pytest.approx(COPY_MASSES[size], abs=0.001)
 
 
 def minima(posterior: Population, load: float) -> np.ndarray:
