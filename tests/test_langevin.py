@@ -152,4 +152,4 @@ def test_langevin_agrees_with_the_engine_in_each_phase() -> None:
         exact, found = estimate(engine.order_parameters.copy_mass[:, :, at]), estimate(walks(rung, dynamics, batch))
         allowed = 4.5 * np.hypot(exact.error, found.error) + 0.005 * exact.mean
         assert abs(found.mean - exact.mean) < allowed, (rung, dynamics, batch)
-        assert found.error < 0.02 * exact.mean
+        assert found.error < 0.03 * exact.mean
