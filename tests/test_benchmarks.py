@@ -7,12 +7,19 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 import engine
+import training
 from row_law import quadrature, sampled
 
 
 def test_both_methods_of_the_row_law_benchmark_measure_the_same_thing() -> None:
     exact, drawn = quadrature(8, 1.0, 4.0, -3.0), sampled(8, 200_000, 4.0, -3.0, seed=0)
     assert drawn == pytest.approx(exact, abs=0.01)
+
+
+def test_the_training_benchmark_runs() -> None:
+    found = training.measure(training.Sweep(length=6, vocab=6, seeds=2, amounts=3, steps=50))
+    assert found["networks"] == 12
+    assert found["speedup"] == pytest.approx(found["seconds_per_network_alone"] * 12 / found["seconds"])
 
 
 def test_the_engine_benchmark_runs(tmp_path: Path) -> None:

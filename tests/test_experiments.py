@@ -13,6 +13,7 @@ import neighbours
 import precursor
 import quenched
 import scaling
+import softmax_vs_linear
 from text_tokens import text_tokens
 
 from bayes_attn import CopyTask, Population, theory
@@ -73,6 +74,16 @@ def test_the_end_of_line_study_runs(tmp_path: Path) -> None:
         assert theory.transition(Population(CopyTask(14, vocab))).order == order
     assert row["smallest_first_order_length"] == 13
     assert row["points"][0]["field"] < 0 < row["points"][1]["field"]
+
+
+def test_softmax_beside_linear_runs(tmp_path: Path) -> None:
+    softmax_vs_linear.main(tmp_path / "out", small=True)
+    rows = json.loads((tmp_path / "out" / "softmax_vs_linear.json").read_text())["rows"]
+    assert [row["attention"] for row in rows] == ["softmax"] * 4 + ["linear"] * 4
+    assert all(row["over_threshold"] >= 1.05 and 0 < row["largest_copy_mass_step"] <= 1 for row in rows)
+    # A rise along a straight line, from a quarter to three quarters.
+    rise = softmax_vs_linear.rise_steps(np.minimum(np.arange(101.0), 80.0)[None], every=10)
+    assert rise == pytest.approx([400.0])
 
 
 def test_neighbours_are_measured_as_they_are() -> None:
