@@ -1,6 +1,6 @@
 """Training: what gradient descent, and Langevin dynamics, do on the density that the engine samples."""
 
-from bayes_attn.training.adam import STARTS, Record, Regimen, Training, largest_step, train
+from bayes_attn.training.adam import STARTS, Record, Regimen, Training, check_amounts, largest_step, train
 from bayes_attn.training.descent import descend
 from bayes_attn.training.langevin import Langevin, batch_gradient, full_gradient, gaussian_variance, walk
 
@@ -11,6 +11,7 @@ __all__ = [
     "Regimen",
     "Training",
     "batch_gradient",
+    "check_amounts",
     "descend",
     "full_gradient",
     "gaussian_variance",

@@ -126,6 +126,17 @@ def largest_step(series: Float[np.ndarray, "*batch record"]) -> tuple[np.ndarray
     return changes.max(axis=-1) / np.where(span > 0, span, 1.0), changes.argmax(axis=-1) + 1
 
 
+def check_amounts(parameter: str, amounts: Float[np.ndarray, " amount"], given: object) -> None:
+    """Refuse data amounts that `train` cannot take; `given` is what the user wrote.
+
+    Raises
+    ------
+    InvalidInput: there are none, or they are not positive, finite and increasing.
+    """
+    increasing = amounts.ndim == 1 and amounts.size > 0 and bool(np.all(np.diff(amounts, prepend=0.0) > 0))
+    require(increasing and bool(np.isfinite(amounts).all()), "train", parameter, "must be positive and increase", given)
+
+
 def train(
     posteriors: Iterable[Joint],
     amounts: Sequence[float] | Float[np.ndarray, " amount"],
@@ -150,8 +161,7 @@ def train(
         posterior.
     """
     data = np.asarray(amounts, dtype=float)
-    increasing = data.ndim == 1 and data.size > 0 and bool(np.all(np.diff(data, prepend=0.0) > 0))
-    require(increasing, "train", "amounts", "must be positive and increase", data.tolist())
+    check_amounts("amounts", data, data.tolist())
     require_integer("train", "seed", seed, least=0)
     key, outcomes = jax.random.key(seed), []
     # One seed at a time where memory is slow: all its networks then share the data in the processor's cache.

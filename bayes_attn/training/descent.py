@@ -47,16 +47,29 @@ def descend(
     check_steps("descend", steps, every)
     gradient = jax.grad(loss)
 
-    def step(carry: Any, _: None) -> tuple[Any, None]:
+    def step(carry: Any, _: jax.Array) -> Any:
         params, state = carry
         updates, state = optimiser.update(gradient(params), state, params)
-        return (optax.apply_updates(params, updates), state), None
+        return optax.apply_updates(params, updates), state
 
-    def leg(carry: Any, _: None) -> tuple[Any, PyTree]:
-        carry, _ = jax.lax.scan(step, carry, None, length=every)
-        return carry, measure(carry[0])
+    (last, _), rest = follow(step, (params, optimiser.init(params)), steps, every, lambda carry: measure(carry[0]))
+    first = measure(params)
+    return last, jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
 
-    start = (params, optimiser.init(params))
-    (params, _), rest = jax.lax.scan(leg, start, None, length=steps // every)
-    first = measure(start[0])
-    return params, jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first, rest)
+
+def follow(
+    step: Callable[[Any, jax.Array], Any], state: Any, steps: int, every: int, measure: Callable[[Any], PyTree]
+) -> tuple[Any, PyTree]:
+    """Take steps 0, 1, ... (each from the state and its number), and measure the state after every few.
+
+    Returns the last state, and the records stacked along a first axis: after `every`, 2 `every`, ..., `steps`.
+    """
+
+    def one(state: Any, number: jax.Array) -> tuple[Any, None]:
+        return step(state, number), None
+
+    def leg(state: Any, numbers: jax.Array) -> tuple[Any, PyTree]:
+        state, _ = jax.lax.scan(one, state, numbers)
+        return state, measure(state)
+
+    return jax.lax.scan(leg, state, jnp.arange(steps).reshape(-1, every))

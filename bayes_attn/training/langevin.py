@@ -30,7 +30,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from bayes_attn.errors import require, require_integer, require_positive
 from bayes_attn.joint import Joint, JointParameters
-from bayes_attn.training.descent import check_steps
+from bayes_attn.training.descent import check_steps, follow
 
 Gradient = Callable[[PRNGKeyArray, Any], PyTree]
 """(key, parameters) -> the gradient of the log-density, or an unbiased estimate of it."""
@@ -93,20 +93,16 @@ def walk(
     heat: Any = dynamics.temperature if temperature is None else temperature  # blackjax takes arrays, too
     overdamped, underdamped = diffusions.overdamped_langevin(), diffusions.sghmc(dynamics.friction or 0.0)
 
-    def step(state: tuple[Any, Any], number: Array) -> tuple[tuple[Any, Any], None]:
+    def step(state: tuple[Any, Any], number: Array) -> tuple[Any, Any]:
         position, velocity = state
         batch_key, noise_key = jax.random.split(jax.random.fold_in(key, number))
         force = gradient(batch_key, position)
         if dynamics.friction is None:
-            return (overdamped(noise_key, position, force, dynamics.step_size, heat), velocity), None
-        return underdamped(noise_key, position, velocity, force, dynamics.step_size, heat), None
-
-    def leg(state: tuple[Any, Any], numbers: Array) -> tuple[tuple[Any, Any], PyTree]:
-        state, _ = jax.lax.scan(step, state, numbers)
-        return state, measure(state[0])
+            return overdamped(noise_key, position, force, dynamics.step_size, heat), velocity
+        return underdamped(noise_key, position, velocity, force, dynamics.step_size, heat)
 
     still = jax.tree.map(jnp.zeros_like, start)
-    (last, _), records = jax.lax.scan(leg, (start, still), jnp.arange(steps).reshape(-1, every))
+    (last, _), records = follow(step, (start, still), steps, every, lambda state: measure(state[0]))
     return last, records
 
 

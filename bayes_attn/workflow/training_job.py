@@ -15,7 +15,7 @@ from bayes_attn.errors import InvalidInput, require, require_integer
 from bayes_attn.joint import Joint
 from bayes_attn.planner import Plan, plan
 from bayes_attn.posterior import DataSet, Population
-from bayes_attn.training import Regimen, Training, largest_step, train
+from bayes_attn.training import Regimen, Training, check_amounts, largest_step, train
 from bayes_attn.workflow.settings import TrainSettings, model_json, population
 from bayes_attn.workflow.store import RESULTS, choose_folder, finite, write_json, written_whole
 
@@ -86,8 +86,9 @@ def run_training(
     name = f"train-{settings.attention}-L{settings.length}-V{settings.vocab}"
     folder = choose_folder(settings.out, name, "train")
     tell("theory", 0.0)
-    amounts = default_amounts(posterior) if given is None else given
-    placed, cut = plan(posterior, float(amounts[-1])), copy_cut(posterior)
+    # Where the special amounts lie does not depend on the data at hand: any amount will do.
+    placed, cut = plan(posterior, 1.0), copy_cut(posterior)
+    amounts = default_amounts(placed) if given is None else given
     tell("theory", 1.0)
     tell("training", 0.0)
     sets = data_sets(posterior, settings.seeds, int(np.ceil(amounts[-1])), settings.seed)
@@ -113,17 +114,20 @@ def _parsed(text: str) -> Float[np.ndarray, " amount"]:
         amounts = np.array([float(word) for word in text.split(",")])
     except ValueError:
         raise InvalidInput(f"train: `data` must be auto, or numbers with commas between, got {text!r}.") from None
-    increasing = bool(np.all(np.isfinite(amounts)) and np.all(np.diff(amounts, prepend=0.0) > 0))
-    require(increasing, "train", "data", "must be positive and increase", text)
+    check_amounts("data", amounts, text)
     return amounts
 
 
-def default_amounts(posterior: Population) -> Float[np.ndarray, " amount"]:
+def default_amounts(placed: Plan) -> Float[np.ndarray, " amount"]:
     """Whole sequences from well below the landscape's first special amount to beyond its last and the posterior's."""
-    found = theory.landscape(posterior)
-    special = (found.spinodal_low, found.critical_load, found.spinodal_high, theory.transition(posterior).steepest_load)
-    loads = [load for load in special if load is not None]
-    first, last = (posterior.num_sequences(load) for load in (min(loads), max(loads)))
+    special = (
+        placed.map_spinodal_low_data,
+        placed.map_critical_data,
+        placed.map_spinodal_high_data,
+        placed.centre_data,
+    )
+    known = [amount for amount in special if amount is not None]
+    first, last = min(known), max(known)
     return np.unique(np.round(np.geomspace(max(1.0, REACH[0] * first), max(2.0, REACH[1] * last), AMOUNTS)))
 
 
