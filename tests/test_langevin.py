@@ -10,7 +10,7 @@ from bayes_attn.diagnostics import estimate
 from bayes_attn.joint import Joint, JointParameters
 from bayes_attn.training import Langevin, batch_gradient, full_gradient, gaussian_variance, walk
 
-WALKERS = 4_000
+WALKERS = 40_000
 
 
 def conjugate(step_size: float, temperature: float, friction: float | None, noise: float = 0.0) -> tuple[float, float]:
