@@ -310,7 +310,7 @@ CAPTIONS = {
     "energies of both phases, one less the other: zero where they have equal weight, with the latent heat as slope.",
     "scaling": "Left: the barrier at each size that ran, with three laws and Akaike's criterion (lower is better); it "
     "has to grow (open points: too few samples in the valley for an error). Middle: the loads of equal weight and of "
-    "equal height have to approach each other. Right: the least value of Binder's cumulant 1 - <m^4> / 3<m^2>^2; 2/3 "
+    "equal height must not move apart. Right: the least value of Binder's cumulant 1 - <m^4> / 3<m^2>^2; 2/3 "
     "(dotted) where m does not fluctuate.",
     "attention": "Mean attention matrix below and above the transition. The bright line next to the diagonal is the "
     "copy head; positions lie on a ring, so query 0 copies from the last key. The scale is shared.",
