@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path as File
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -174,7 +174,8 @@ def sample(
     ------
     InvalidInput: an argument breaks its rule; posteriors differ in structure or shapes; `initial` does not match the
         path, or no start with a finite log-density was found; the path asks for more data than a posterior has (its
-        `check_load`, where there is one, says so).
+        `check_load`, where there is one, says so); several processes share a run on CPUs while JAX's persistent
+        compilation cache is on.
     """
     require_integer("sample", "seed", seed, least=0)
     known = (*EXPLORERS, *ORACLES)
@@ -185,6 +186,11 @@ def sample(
     alone = sampler == "nuts" or sampler in ORACLES
     require(precision == "double" or not alone, "sample", "precision", rule, precision)
     require(folder is not None or not resume, "sample", "resume", "goes with `folder`", resume)
+    if jax.process_count() > 1 and jax.default_backend() == "cpu" and jax.config.jax_enable_compilation_cache:
+        # Process 0 alone finds its programs there again, and a stored collective and a fresh one never meet.
+        rule = "must be None where several processes share the chains on CPUs, or they wait for each other for ever"
+        cache = jax.config.jax_compilation_cache_dir
+        require(cache is None, "sample", "jax_compilation_cache_dir", rule, cache)
     posteriors = as_sequence(posterior)
     several = len(posteriors) > 1
     rule = f"must be a single one for the sampler {sampler}"
@@ -326,6 +332,19 @@ class _Run:
 
         return jax.tree.map(place, state)
 
+    def _on_host(self, state: PyTree) -> PyTree:
+        """Numpy arrays of all chains, also where other processes hold some of them.
+
+        One gather for all leaves, waited for on every device: collectives that overlap can block each other for ever,
+        and `multihost_utils.process_allgather` returns when the first local device has its copy.
+        """
+        if jax.process_count() > 1:
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            gather = jax.jit(_as_it_is, out_shardings=everywhere)
+            state = jax.block_until_ready(gather(jax.block_until_ready(state)))
+            return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), state)
+        return jax.tree.map(np.asarray, state)
+
     def _begin_round(self, replicas: Replicas) -> None:
         """Rungs, metric and step sizes as the warm-up has them now."""
         sizes = np.broadcast_to(self.warmup.step_size, replicas.replica_at.shape)
@@ -370,7 +389,7 @@ class _Run:
             self.scans_per_chunk // self.stride, self.stride, self.one_by_one, self.mesh, self.chains,
         )  # fmt: skip
         self.state, output = _chunk(job, self.state)
-        record, params = jax.tree.map(_on_host, output)
+        record, params = self._on_host(output)
         record = jax.tree.map(lambda leaf: leaf[:, :size], record)
         if warming:
             rejection = 1 - swap_probability(record.gain)
@@ -391,21 +410,22 @@ class _Run:
 
     def _end_round(self, scans: int) -> None:
         stepping = self.state.stepping
-        sizes = np.exp(_on_host(stepping.log_step_size_avg))
+        sizes = np.exp(self._on_host(stepping.log_step_size_avg))
         # An exact draw has no step size: it keeps the first one.
         exact = np.asarray(self.rungs.exact)
         sizes[:, exact] = self.warmup.step_size[exact]
         nearest = self.warmup.end_round(scans, sizes)
-        replicas = jax.tree.map(_on_host, self.state.replicas)
+        replicas = self._on_host(self.state.replicas)
         if nearest is not None:
-            params = jax.tree.map(lambda leaf: _on_host(leaf)[:, nearest], tempering.by_rung(self.state.replicas))
+            params = self._on_host(tempering.by_rung(self.state.replicas))
+            params = jax.tree.map(lambda leaf: leaf[:, nearest], params)
             numbers = np.broadcast_to(np.arange(len(nearest)), (len(replicas.chain), len(nearest)))
             replicas = Replicas(params, numbers, replicas.chain)
         self._begin_round(replicas)
 
     def _save(self) -> None:
         self.records.flush()
-        leaves = [_on_host(leaf) for leaf in jax.tree.leaves(self.state)]
+        leaves = self._on_host(jax.tree.leaves(self.state))
         state = self.warmup.state() | {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
         if jax.process_index() == 0 and self.records.folder is not None:
             recorder.save_checkpoint(self.records.folder, state | {"done": np.asarray(self.done)})
@@ -465,8 +485,5 @@ def _wait_for_others(moment: str) -> None:
         multihost_utils.sync_global_devices(moment)
 
 
-def _on_host(leaf: Any) -> np.ndarray:
-    """A numpy array of all chains, also where other processes hold some of them."""
-    if jax.process_count() > 1:
-        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
-    return np.asarray(leaf)
+def _as_it_is(state: PyTree) -> PyTree:
+    return state

@@ -199,6 +199,14 @@ def test_two_processes_run_as_one(on_devices: dict[str, File], tmp_path: File) -
     assert contents(folder) == contents(on_devices["one-by-one-4"])
 
 
+def test_processes_do_not_share_stored_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a compilation cache, collectives on CPUs hang."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    posterior = Gaussian()
+    with pytest.raises(InvalidInput, match="`jax_compilation_cache_dir` must be None where several processes share"):
+        sample(posterior, temperature_path(1.0), Starts((posterior.sample_prior,), 4), SCHEDULE, 4, rungs="auto")
+
+
 def test_ladders_are_checked_against_the_data(tmp_path: File) -> None:
     """A refusal leaves no folder behind."""
     posterior = Gaussian()

@@ -17,6 +17,7 @@ import jax
 
 if "--process" in sys.argv:  # before anything that touches a device, as importing blackjax does
     number, port = sys.argv[sys.argv.index("--process") + 1 :][:2]
+    jax.config.update("jax_compilation_cache_dir", None)
     jax.distributed.initialize(f"localhost:{port}", num_processes=2, process_id=int(number))
 
 from gaussian import Gaussian
