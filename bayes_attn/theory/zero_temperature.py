@@ -1,8 +1,9 @@
 """The landscape that training by Adam sees: the joint density over logits and values, without entropy (section 8).
 
 Full-batch training with the priors as decay minimises the joint negative log-density. Minimised over the value matrix,
-it is a function of the logits alone. For softmax it is followed along the copy pattern, a logit s on the copied key and
-0 elsewhere; for linear attention along S = m times the shift.
+it is a function of the logits alone. For softmax it is followed along the copy pattern, whose copied key lies s above
+the others; as weights don't change when a row is shifted, the prior's cost is least where each row adds up to 0, which
+is s^2 (1 - 1 / L) a row. For linear attention it is followed along the shift and the uniform matrix together.
 """
 
 import math
@@ -47,7 +48,7 @@ class Landscape:
 
 
 def _pattern(s: Float[Array, "*node"], length: int) -> tuple[Array, Array, Array, Array]:
-    """m, q and their derivatives for a logit s on the copied key."""
+    """m, q and their derivatives where the copied key's logit is s above the others'."""
     m = 1 / (1 + (length - 1) * jnp.exp(-s))
     q = m**2 + (1 - m) ** 2 / (length - 1)
     slope = m * (1 - m)
@@ -57,11 +58,10 @@ def _pattern(s: Float[Array, "*node"], length: int) -> tuple[Array, Array, Array
 def landscape(posterior: CopyPosterior) -> Landscape:
     """The landscape's special loads (theory, section 8).
 
-    Along the pattern E(s) = -(signal part of U) + R s^2 / (2 sigma^2) for softmax, with R the independent rows. Every
-    s > 0 is stationary at one load a(s); the spinodals are the extrema of a(s), and the depths are equal where E agrees
-    on the outer branches. For linear attention with uniform tokens the minimum leaves m = 0 at
-    L w / (sigma_s sqrt(V (V - 1))), with others where the signal's curvature outweighs the prior's; the uniform
-    direction, which row sums alone can fit, is left out.
+    Along the pattern E(s) = -(signal part of U) + R s^2 (1 - 1 / L) / (2 sigma^2) for softmax, with R the independent
+    rows. Every s > 0 is stationary at one load a(s); the spinodals are the extrema of a(s), and the depths are equal
+    where E agrees on the outer branches. For linear attention the minimum leaves S = 0 where the signal's curvature
+    outweighs the prior's along a mixture of the shift and the uniform matrix: row sums help to fit the tokens' mean.
 
     Raises
     ------
@@ -82,11 +82,13 @@ def landscape(posterior: CopyPosterior) -> Landscape:
 
 def _linear(action: Action, length: int, standard_deviation: float) -> float:
     def curvature(load: float) -> float:
-        def energy(m: jax.Array) -> jax.Array:
-            _, signal = action.parts(load, m, m**2, 0.0, 0.0)
-            return 0.5 * length * m**2 / standard_deviation**2 - signal
+        def energy(shares: jax.Array) -> jax.Array:
+            shift, uniform = shares
+            q = shift**2 + (2 * shift * uniform + uniform**2) / length
+            _, signal = action.parts(load, shift + uniform / length, q, shift + uniform, (shift + uniform) ** 2)
+            return 0.5 * length * q / standard_deviation**2 - signal
 
-        return float(jax.grad(jax.grad(energy))(0.0))
+        return float(np.linalg.eigvalsh(jax.hessian(energy)(jnp.zeros(2)))[0])
 
     high = 1.0
     while curvature(high) > 0:
@@ -99,7 +101,7 @@ def _force(action: Action, load: Array, s: Array, length: int, standard_deviatio
     """-dE/ds at each s, increasing in the load wherever it matters."""
     m, q, m_slope, q_slope = _pattern(s, length)
     by_m, by_q = jax.vmap(jax.grad(lambda a, x, y: action.parts(a, x, y)[1], argnums=(1, 2)))(load, m, q)
-    return by_m * m_slope + by_q * q_slope - action.rows * s / standard_deviation**2
+    return by_m * m_slope + by_q * q_slope - action.rows * (1 - 1 / length) * s / standard_deviation**2
 
 
 def _softmax(action: Action, length: int, standard_deviation: float, nodes: int) -> Landscape:
@@ -128,7 +130,7 @@ def _softmax(action: Action, length: int, standard_deviation: float, nodes: int)
     def energy(at: float, value: float) -> float:
         m, q, _, _ = _pattern(jnp.asarray(at), length)
         _, signal = action.parts(value, m, q)
-        return float(0.5 * action.rows * at**2 / standard_deviation**2 - signal)
+        return float(0.5 * action.rows * (1 - 1 / length) * at**2 / standard_deviation**2 - signal)
 
     def logit_at(value: float, start: float, end: float) -> float:
         return root_scalar(lambda x: float(load(x)) - value, bracket=(start, end)).root
