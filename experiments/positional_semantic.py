@@ -3,10 +3,10 @@
 The positional-semantic transition of Cui, Behrens, Krzakala and Zdeborova, "A phase transition between positional and
 semantic learning in a solvable model of dot-product attention", 2024 (arXiv:2402.03902). Two tokens per sample,
 x = +-1 / sqrt(d) + z with z of standard deviation 1/2; the teacher attends by meaning, softmax(s s^T) with
-s = z Q* / sqrt(d), mixed with a share omega of a fixed positional matrix; the student softmax(u u^T) x, u = x Q / sqrt(d),
-descends the squared error from a positional start (Q constant) and from a semantic one (Q = Q*) on the same n = alpha d
-samples. Where the two final losses cross is the critical alpha, found from the mean difference over seeds at nested
-amounts; its error is the jackknife's over seeds.
+s = z Q* / sqrt(d), mixed with a share omega of a fixed positional matrix; the student softmax(u u^T) x, where
+u = x Q / sqrt(d), descends the squared error from a positional start (Q constant) and from a semantic one (Q = Q*) on
+the same n = alpha d samples. Where both final losses cross is the critical alpha, found from the mean difference over
+seeds at nested amounts; its error is the jackknife's over seeds.
 
     uv run python experiments/positional_semantic.py runs/positional-semantic
 """
@@ -217,7 +217,7 @@ def main(out: Path | None = None, small: bool = False, seed: int = 0) -> None:
         differences.append(difference)
         off = row["critical"] - row["published"]
         sentences.append(
-            f"ω = {omega:g}: critical α = {row['critical']:.4f} ± {row['error']:.4f}, published {row['published']:.4f}: "
+            f"ω = {omega:g}: α = {row['critical']:.4f} ± {row['error']:.4f}, published {PUBLISHED[omega]:.4f}, "
             f"off by {off / row['published']:+.1%}, {off / row['error']:+.1f} standard errors."
         )
         print(sentences[-1], flush=True)
@@ -229,7 +229,7 @@ def main(out: Path | None = None, small: bool = False, seed: int = 0) -> None:
         ),
         "losses": Shown(
             "Where the losses cross",
-            "Final loss from the semantic start less that from the positional one, on the same samples. Thin: one seed; "
+            "Final loss from the semantic start less the positional one's, on the same samples. Thin: one seed, "
             "points: their mean with standard errors; dashed: published.",
             loss_figure(rows, differences),
         ),

@@ -10,6 +10,7 @@ sys.path.append(str(Path(__file__).parent.parent / "experiments"))
 import end_of_line
 import long_histogram
 import neighbours
+import positional_semantic
 import precursor
 import quenched
 import scaling
@@ -84,6 +85,24 @@ def test_softmax_beside_linear_runs(tmp_path: Path) -> None:
     # A rise along a straight line, from a quarter to three quarters.
     rise = softmax_vs_linear.rise_steps(np.minimum(np.arange(101.0), 80.0)[None], every=10)
     assert rise == pytest.approx([400.0])
+
+
+def test_the_positional_semantic_study_runs(tmp_path: Path) -> None:
+    """At a ninth of the dimension and with four seeds the critical amount is the published one to within 15 %."""
+    positional_semantic.main(tmp_path / "out", small=True)
+    (row,) = json.loads((tmp_path / "out" / "positional_semantic.json").read_text())["rows"]
+    assert row["critical"] == pytest.approx(1.241, rel=0.15)
+    assert row["semantic"]["meaning"] > 5 * row["positional"]["meaning"]
+    assert row["positional"]["position"] == pytest.approx(0.253, rel=0.1)
+    assert "attention" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_the_crossing_of_losses_and_its_error() -> None:
+    """Seeds whose lines are shifted by independent normal numbers: the error is that of a mean."""
+    amounts, shifts = np.array([0.9, 1.0, 1.1]), np.random.default_rng(5).standard_normal(40)
+    difference = 2.0 * (amounts - 1.03) - 0.1 * shifts[:, None]
+    assert positional_semantic.crossing(amounts, difference) == pytest.approx(1.03 + 0.05 * shifts.mean())
+    assert positional_semantic.jackknife(amounts, difference) == pytest.approx(0.05 * shifts.std(ddof=1) / np.sqrt(40))
 
 
 def test_neighbours_are_measured_as_they_are() -> None:

@@ -84,7 +84,7 @@ def at_sixteen() -> Training:
 
 @pytest.mark.slow
 def test_adam_switches_where_the_landscape_says(at_sixteen: Training) -> None:
-    """Theory, section 8: the hot start at the lower spinodal (25.3 sequences), the cold one below the upper (33.5).
+    """Theory, section 8: the hot start at the lower spinodal (24.3 sequences), the cold one below the upper (32.4).
 
     Real data smear both by a few sequences; the posterior's own transition is at 41.8.
     """

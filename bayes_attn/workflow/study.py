@@ -18,7 +18,12 @@ class Shown(NamedTuple):
 
 
 def write_study(
-    folder: Path, name: str, question: str, sentences: list[str], shown: dict[str, Shown], content: dict[str, Any]
+    folder: Path,
+    name: str,
+    question: str | None,
+    sentences: list[str],
+    shown: dict[str, Shown],
+    content: dict[str, Any],
 ) -> None:
     """Write `folder` whole: NAME.json, a PNG for every figure, and report.html.
 
@@ -31,9 +36,9 @@ def write_study(
     shown: figures by file name, in their order.
     content: of the JSON.
     """
-    first, *rest = question.strip().split("\n\n")
+    first, *rest = (question or "").strip().split("\n\n")
     title = " ".join(first.split()).removeprefix("Question: ")
-    figures = {key: one.figure for key, one in shown.items()}
+    figures: dict[str, Figure | None] = {key: one.figure for key, one in shown.items()}
     headings = {key: one.heading for key, one in shown.items()}
     captions = {key: one.caption for key, one in shown.items()}
     with written_whole(folder) as scratch:

@@ -1,7 +1,7 @@
 """Adam's landscape: against descent over all parameters, and its minima counted on a grid.
 
-The loads differ from those of theory.md, section 8, where the other keys' logits are held at 0 and linear attention at a
-multiple of the shift: descent over all parameters finds lower minima.
+The loads differ from those of theory.md, section 8, where the other keys' logits are held at 0 and linear attention at
+a multiple of the shift: descent over all parameters finds lower minima.
 """
 
 from functools import partial
@@ -41,7 +41,7 @@ def descended(request: pytest.FixtureRequest) -> tuple[Population, Landscape, di
         for attention in starts:
             start = JointParameters(attention, joint.best_value(attention, load))
             loss = partial(objective, joint, load, True)
-            ends.append(descend(loss, start, optimiser, 12_000, 12_000, lambda p: None)[0])
+            ends.append(descend(loss, start, optimiser, 12_000, 12_000, lambda _: None)[0])
         return [(joint.order_parameters(last), objective(joint, load, True, last)) for last in ends]
 
     (cold, cold_energy), (hot, hot_energy) = jax.jit(jax.vmap(end))(loads)
